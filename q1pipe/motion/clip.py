@@ -1,0 +1,134 @@
+"""A motion clip in its one normalised form."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import mujoco
+import numpy as np
+from numpy.typing import NDArray
+
+from q1pipe import rotations
+from q1pipe.robot import Robot
+
+Floats = NDArray[np.float32]
+Array = NDArray[np.floating]
+
+ARRAYS = ("joint_pos", "joint_vel", "body_pos_w", "body_quat_w", "body_lin_vel_w", "body_ang_vel_w")
+
+
+@dataclass(frozen=True, eq=False)
+class Clip:
+    """T frames of J joints and B bodies (all but the world, model order: row = body id - 1), float32.
+
+    Attributes:
+        fps: frames per second.
+        joint_pos: (T, J) rad.
+        joint_vel: (T, J) rad/s.
+        body_pos_w: (T, B, 3) m, link origins.
+        body_quat_w: (T, B, 4) wxyz.
+        body_lin_vel_w: (T, B, 3) m/s of the link origins, world frame.
+        body_ang_vel_w: (T, B, 3) rad/s, world frame.
+        joint_names: J names.
+        body_names: B names.
+    """
+
+    fps: float
+    joint_pos: Floats
+    joint_vel: Floats
+    body_pos_w: Floats
+    body_quat_w: Floats
+    body_lin_vel_w: Floats
+    body_ang_vel_w: Floats
+    joint_names: tuple[str, ...]
+    body_names: tuple[str, ...]
+
+    @property
+    def frames(self) -> int:
+        """T."""
+        return len(self.joint_pos)
+
+    @property
+    def seconds(self) -> float:
+        """Duration, from the first frame to the last."""
+        return (self.frames - 1) / self.fps
+
+    @classmethod
+    def load(cls, path: Path) -> Clip:
+        """Read a file that `save` wrote."""
+        with np.load(path, allow_pickle=False) as data:
+            return cls(
+                fps=float(data["fps"][0]),
+                joint_names=tuple(data["joint_names"].tolist()),
+                body_names=tuple(data["body_names"].tolist()),
+                **{name: data[name] for name in ARRAYS},
+            )
+
+    def save(self, path: Path) -> None:
+        """Write an npz that every tool of the field reads, whole or not at all."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".{path.name}.tmp")
+        with temporary.open("wb") as f:
+            np.savez_compressed(
+                f,
+                fps=np.array([self.fps], np.float32),
+                joint_names=np.array(self.joint_names),
+                body_names=np.array(self.body_names),
+                **{name: getattr(self, name) for name in ARRAYS},
+            )
+        os.replace(temporary, path)
+
+
+def from_poses(robot: Robot, fps: float, root_pos: Array, root_quat: Array, joint_pos: Array) -> Clip:
+    """A clip from root and joint trajectories: forward kinematics for all bodies, central differences for velocities.
+
+    Args:
+        robot: the robot that moves.
+        fps: frames per second.
+        root_pos: (T, 3) m.
+        root_quat: (T, 4) wxyz.
+        joint_pos: (T, J) rad.
+    """
+    body_pos, body_quat = forward_kinematics(robot, robot.qpos(root_pos, root_quat, joint_pos))
+    body_quat = rotations.continuous(body_quat)
+    return Clip(
+        fps=float(fps),
+        joint_pos=joint_pos.astype(np.float32),
+        joint_vel=differentiate(joint_pos, fps).astype(np.float32),
+        body_pos_w=body_pos.astype(np.float32),
+        body_quat_w=body_quat.astype(np.float32),
+        body_lin_vel_w=differentiate(body_pos, fps).astype(np.float32),
+        body_ang_vel_w=angular_velocity(body_quat, fps).astype(np.float32),
+        joint_names=robot.joint_names,
+        body_names=robot.body_names,
+    )
+
+
+def forward_kinematics(robot: Robot, qpos: Array) -> tuple[Array, Array]:
+    """World poses of all bodies: (T, nq) -> (T, B, 3) m, (T, B, 4) wxyz."""
+    data = mujoco.MjData(robot.model)
+    pos, quat = np.empty((len(qpos), robot.model.nbody - 1, 3)), np.empty((len(qpos), robot.model.nbody - 1, 4))
+    for t, q in enumerate(qpos):
+        data.qpos[:] = q
+        mujoco.mj_kinematics(robot.model, data)
+        pos[t], quat[t] = data.xpos[1:], data.xquat[1:]
+    return pos, quat
+
+
+def differentiate(values: Array, fps: float) -> Array:
+    """Central differences along axis 0, one-sided at the ends; zeros for a single frame. (T, ...) -> (T, ...) per s."""
+    if len(values) < 2:
+        return np.zeros_like(values)
+    return np.gradient(values, 1 / fps, axis=0)
+
+
+def angular_velocity(quat: Array, fps: float) -> Array:
+    """World-frame angular velocity from central differences. (T, ..., 4) -> (T, ..., 3) rad/s."""
+    if len(quat) < 2:
+        return np.zeros((*quat.shape[:-1], 3), quat.dtype)
+    after, before = np.concatenate([quat[1:], quat[-1:]]), np.concatenate([quat[:1], quat[:-1]])
+    steps = np.full((len(quat), *[1] * (quat.ndim - 1)), 2.0)
+    steps[[0, -1]] = 1.0
+    return rotations.log(rotations.mul(after, rotations.conj(before))) * fps / steps

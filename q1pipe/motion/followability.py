@@ -1,0 +1,187 @@
+"""Can physics follow a clip at all? Three measures that take a second and save hours of training.
+
+Support: how far the centre of mass hangs outside the polygon of what touches the floor. Carried: the part of the wrench on
+the root that inverse dynamics asks for and the contacts cannot give. Replay: plain PD tracking without a policy, from the
+first frame; where each body loses the reference, and how far pelvis and torso turn – does the joint motion cause the
+body motion?
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import mujoco
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import nnls
+from scipy.spatial import ConvexHull, QhullError
+
+from q1pipe import rotations
+from q1pipe.motion.clip import Clip, differentiate
+from q1pipe.robot import Robot
+
+Array = NDArray[np.floating]
+
+FRICTION_EDGES = 4  # of the pyramid that stands for the friction cone
+MOMENT_ARM = 0.25  # × standing height: what a moment is divided by to compare it with a force
+LOST = 0.15  # × standing height: a body further than this from the reference has lost it
+
+
+@dataclass(frozen=True, eq=False)
+class Followability:
+    """Curves over the T frames of a clip.
+
+    Attributes:
+        com_speed: (T,) m/s.
+        support_gap: (T,) m, distance of the projected centre of mass outside the support polygon; 0 inside; inf in the air.
+        carried: (T,) × body weight, the root wrench that no contact supplies.
+        contacts: (T,) number of bodies that touch the floor.
+    """
+
+    com_speed: Array
+    support_gap: Array
+    carried: Array
+    contacts: Array
+
+
+@dataclass(frozen=True)
+class Replay:
+    """Plain PD tracking at some multiple of the robot's gains.
+
+    Attributes:
+        gain: multiple of the robot's own gains.
+        lost: first frame at which each tracked body is further from the reference than it may be; bodies that never are, are missing.
+        turned: body name -> largest turn of gravity in its frame away from the first frame, degrees, in the replay.
+        turned_reference: the same in the clip.
+    """
+
+    gain: float
+    lost: dict[str, int]
+    turned: dict[str, float]
+    turned_reference: dict[str, float]
+
+
+def followability(robot: Robot, clip: Clip, contact_distance: float) -> Followability:
+    """Support and carried wrench of each frame.
+
+    Args:
+        robot: the robot.
+        clip: its motion.
+        contact_distance: a geom this close to the floor touches it, m.
+    """
+    model = robot.model.__copy__()
+    model.geom_margin[robot.floor] = contact_distance  # contacts are then listed from this distance on
+    data = mujoco.MjData(model)
+    qpos = clip_qpos(robot, clip)
+    qvel = np.zeros((clip.frames, model.nv))
+    for t in range(1, clip.frames):
+        mujoco.mj_differentiatePos(model, qvel[t], 1 / clip.fps, qpos[t - 1], qpos[t])
+    qvel = (qvel + np.concatenate([qvel[1:], qvel[-1:]])) / 2  # central differences
+    qacc = differentiate(qvel, clip.fps)
+
+    com, gap, carried, contacts = (np.zeros(s) for s in ((clip.frames, 3), clip.frames, clip.frames, clip.frames))
+    for t in range(clip.frames):
+        data.qpos[:], data.qvel[:] = qpos[t], qvel[t]
+        mujoco.mj_forward(model, data)
+        com[t] = data.subtree_com[robot.root]
+        floor = [c for c in data.contact[: data.ncon] if robot.floor in c.geom]
+        points = np.array([c.pos for c in floor]).reshape(-1, 3)
+        gap[t] = distance_outside(com[t, :2], points[:, :2])
+        contacts[t] = len({model.geom_bodyid[c.geom].max() for c in floor})
+        carried[t] = _missing_wrench(robot, model, data, qacc[t], floor)
+    speed = np.linalg.norm(differentiate(com, clip.fps), axis=-1)
+    return Followability(com_speed=speed, support_gap=gap, carried=carried, contacts=contacts)
+
+
+def touching_floor(robot: Robot, clip: Clip, distance: float) -> NDArray[np.bool_]:
+    """Which bodies have a geom within a distance (m) of the floor in each frame, (T, B), all bodies but the world."""
+    data = mujoco.MjData(robot.model)
+    touching = np.zeros((clip.frames, len(robot.body_names)), bool)
+    rows = robot.model.geom_bodyid[robot.geoms] - 1
+    for t, q in enumerate(clip_qpos(robot, clip)):
+        data.qpos[:] = q
+        mujoco.mj_kinematics(robot.model, data)
+        touching[t, rows[robot.lowest(data) <= distance]] = True
+    return touching
+
+
+def distance_outside(point: Array, polygon: Array) -> float:
+    """Distance of a point from the convex hull of others in the plane; 0 inside, inf without any. (2,), (N, 2)."""
+    if len(polygon) == 0:
+        return float("inf")
+    try:
+        hull = ConvexHull(polygon)
+        if (hull.equations[:, :2] @ point + hull.equations[:, 2] <= 0).all():
+            return 0.0
+        corners = polygon[hull.vertices]
+    except (QhullError, ValueError):  # fewer than three points, or all on a line: the ends of that line
+        direction = polygon[np.linalg.norm(polygon - polygon[0], axis=1).argmax()] - polygon[0]
+        along = polygon @ direction
+        corners = polygon[[along.argmin(), along.argmax()]]
+    start, edge = corners, np.roll(corners, -1, axis=0) - corners
+    along = np.clip(((point - start) * edge).sum(1) / np.maximum((edge**2).sum(1), 1e-12), 0, 1)
+    return float(np.linalg.norm(start + along[:, None] * edge - point, axis=1).min())
+
+
+def _missing_wrench(robot: Robot, model: mujoco.MjModel, data: mujoco.MjData, qacc: Array, floor: list) -> float:
+    """Root wrench that contacts within their friction cannot supply, × body weight (moments by MOMENT_ARM)."""
+    inertial = np.zeros(model.nv)
+    mujoco.mj_mulM(model, data, inertial, qacc)
+    needed = (inertial + data.qfrc_bias)[:6]
+    # the free joint's rotational dofs are in the root's frame, its moments about the root's origin
+    rotation = data.xmat[robot.root].reshape(3, 3)
+    arm = MOMENT_ARM * robot.standing_height
+    needed[3:] = rotation @ needed[3:] / arm
+    columns = []
+    for contact in floor:
+        normal = contact.frame[:3]
+        normal = normal if normal[2] > 0 else -normal
+        for k in range(FRICTION_EDGES):
+            a, b = np.cos(2 * np.pi * k / FRICTION_EDGES), np.sin(2 * np.pi * k / FRICTION_EDGES)
+            force = normal + contact.friction[0] * (a * contact.frame[3:6] + b * contact.frame[6:9])
+            moment = np.cross(contact.pos - data.xpos[robot.root], force)
+            columns.append(np.concatenate([force, moment / arm]))
+    if not columns:
+        return float(np.linalg.norm(needed) / robot.weight)
+    return float(nnls(np.array(columns).T, needed / robot.weight)[1])
+
+
+def replay(robot: Robot, clip: Clip, gain: float) -> Replay:
+    """Track a clip by PD alone, at a multiple of the robot's gains, from its first frame."""
+    model = robot.model.__copy__()
+    actuators = robot.actuator_ids
+    model.actuator_gainprm[actuators, 0] *= gain
+    model.actuator_biasprm[actuators, 1:3] *= gain
+    data = mujoco.MjData(model)
+    data.qpos[:] = clip_qpos(robot, clip)[0]
+    pos, quat = np.empty((clip.frames, model.nbody, 3)), np.empty((clip.frames, model.nbody, 4))
+    substeps = max(1, round(1 / clip.fps / model.opt.timestep))
+    for t in range(clip.frames):
+        if t:
+            data.ctrl[actuators] = clip.joint_pos[t]
+            for _ in range(substeps):
+                mujoco.mj_step(model, data)
+        mujoco.mj_kinematics(model, data)
+        pos[t], quat[t] = data.xpos, data.xquat
+    far = np.linalg.norm(pos[:, robot.tracked] - clip.body_pos_w[:, robot.tracked - 1], axis=-1)
+    far = far > LOST * robot.standing_height
+    names = [robot.body_names[b - 1] for b in robot.tracked]
+    trunk = (robot.root, robot.anchor)
+    return Replay(
+        gain=gain,
+        lost={name: int(column.argmax()) for name, column in zip(names, far.T, strict=True) if column.any()},
+        turned={robot.body_names[b - 1]: _turn(quat[:, b]) for b in trunk},
+        turned_reference={robot.body_names[b - 1]: _turn(clip.body_quat_w[:, b - 1]) for b in trunk},
+    )
+
+
+def _turn(quat: Array) -> float:
+    """Largest angle of gravity in a body's frame from where it was at first, degrees. (T, 4)."""
+    down = rotations.rotate_inv(quat, np.broadcast_to(np.array([0.0, 0.0, -1.0]), (len(quat), 3)))
+    return float(np.degrees(np.arccos(np.clip(down @ down[0], -1, 1))).max())
+
+
+def clip_qpos(robot: Robot, clip: Clip) -> Array:
+    """Generalised positions of each frame, (T, nq)."""
+    root = robot.root - 1
+    return robot.qpos(clip.body_pos_w[:, root], clip.body_quat_w[:, root], clip.joint_pos)
