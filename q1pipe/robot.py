@@ -1,8 +1,9 @@
 """The robot: any humanoid MJCF, completed to what the task needs, with everything addressed by name.
 
-`Robot.load` adds what a bare MJCF lacks (floor, light, IMU site and gyroscope, self-collision sensor, position actuators
-with derived gains) through `mujoco.MjSpec`, compiles it, and reads ids, gains, limits and the default pose from the
-compiled model. The derived gains are whole_body_tracking's: reflected inertia (armature) -> stiffness -> damping.
+`Robot.load` adds what a bare MJCF lacks (floor, light, IMU site and gyroscope, self-collision sensor, position
+actuators with derived gains) through `mujoco.MjSpec`, compiles it, and reads ids, gains, limits and the default pose
+from the compiled model. The derived gains are whole_body_tracking's: reflected inertia (armature) -> stiffness ->
+damping.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from q1pipe.geometry import lowest_points
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
+Array = NDArray[np.floating]
 
 SHIPPED = "assets/q1/q1.xml"
 SELF_COLLISION, GYRO, FLOOR = "q1pipe_self_collision", "q1pipe_gyro", "floor"
@@ -121,14 +123,14 @@ class Robot:
         """
         return _body_id(self.body_names, name, "robot", str(mjcf_path(self.cfg)))
 
-    def qpos(self, root_pos: Floats, root_quat: Floats, joint_pos: Floats) -> Floats:
+    def qpos(self, root_pos: Array, root_quat: Array, joint_pos: Array) -> Floats:
         """Assemble qpos, (..., nq), from root position (..., 3) m, orientation (..., 4) and joints (..., J) rad."""
         qpos = np.empty((*joint_pos.shape[:-1], self.model.nq))
         qpos[..., :3], qpos[..., 3:7] = root_pos, root_quat
         qpos[..., self.qpos_adr] = joint_pos
         return qpos
 
-    def lowest(self, data: mujoco.MjData) -> Floats:
+    def lowest(self, data: mujoco.MjData) -> Array:
         """Lowest point of each collision geom of one pose, (G,) m, ``geoms`` order."""
         return lowest_points(self.model, self.geoms, data.geom_xpos[self.geoms], data.geom_xmat[self.geoms])
 
@@ -190,9 +192,7 @@ def _add_scene(spec: mujoco.MjSpec, cfg: RobotCfg, path: Path) -> None:
     _body_id(tuple(bodies), cfg.root, "robot.root", str(path))
     if cfg.imu not in {s.name for s in spec.sites}:
         bodies[cfg.root].add_site(name=cfg.imu)
-    spec.add_sensor(
-        name=GYRO, type=mujoco.mjtSensor.mjSENS_GYRO, objtype=mujoco.mjtObj.mjOBJ_SITE, objname=cfg.imu
-    )
+    spec.add_sensor(name=GYRO, type=mujoco.mjtSensor.mjSENS_GYRO, objtype=mujoco.mjtObj.mjOBJ_SITE, objname=cfg.imu)
     spec.add_sensor(
         name=SELF_COLLISION,
         type=mujoco.mjtSensor.mjSENS_CONTACT,

@@ -134,7 +134,13 @@ BARE = """<mujoco model="bare"><compiler autolimits="true"/><worldbody><body nam
 def bare(tmp_path, joint='armature="0.01"', actuator="", **cfg):
     path = tmp_path / "bare_without_scene.xml"
     path.write_text(BARE.format(joint=joint, actuator=actuator))
-    names = {"root": "base", "anchor": "limb", "tracked": ("base", "limb"), "end_effectors": ("limb",), "feet": ("limb",)}
+    names = {
+        "root": "base",
+        "anchor": "limb",
+        "tracked": ("base", "limb"),
+        "end_effectors": ("limb",),
+        "feet": ("limb",),
+    }
     return RobotCfg(xml=str(path), **{**names, **cfg})
 
 

@@ -1,0 +1,520 @@
+"""Every configuration key, once: pydantic models that are checked, merged and cut into one section per stage.
+
+Cheap to import (no numpy, torch or mujoco), because the Snakefile reads it whenever it is parsed.
+Lengths are metres, angles radians, times seconds, torques N·m unless a key says otherwise.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+from q1pipe.errors import ConfigError, Finding, error, first, warn
+
+Positive = Annotated[float, Field(gt=0)]
+NonNegative = Annotated[float, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Count = Annotated[int, Field(ge=1)]
+
+
+def _ordered(pair: tuple[float, float]) -> tuple[float, float]:
+    if pair[0] > pair[1]:
+        raise ValueError("is [low, high] with low <= high")
+    return pair
+
+
+def _without_null(named: Any) -> Any:
+    return {k: v for k, v in named.items() if v is not None} if isinstance(named, dict) else named
+
+
+Range = Annotated[tuple[float, float], AfterValidator(_ordered)]
+ByName = Annotated[dict[str, Positive], BeforeValidator(_without_null)]  # an overlay removes a name by giving it null
+
+SIDES = ("left", "right")
+
+
+def _both(*stems: str) -> tuple[str, ...]:
+    return tuple(f"{side}_{stem}_link" for stem in stems for side in SIDES)
+
+
+class Section(BaseModel):
+    """A part of the configuration: unknown keys are errors, numeric text is a number (YAML 1.1 reads 1e-3 as text)."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=(), allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _empty_is_default(cls, value: Any) -> Any:
+        return {} if value is None else value
+
+
+class RobotCfg(Section):
+    """The robot: an MJCF and the names the task needs. `Q1_XML` in the environment overrides `xml`."""
+
+    xml: str | None = Field(None, description="MJCF file; none: the PrimeBot Q1 stand-in that ships with q1pipe")
+    root: str = Field("pelvis", description="floating base body")
+    anchor: str = Field("torso_link", description="body that the reference is aligned to")
+    tracked: tuple[str, ...] = Field(
+        ("pelvis", "torso_link", *_both("hip_roll", "knee", "ankle_roll", "shoulder_roll", "elbow")),
+        description="bodies whose pose and velocity are rewarded",
+    )
+    end_effectors: tuple[str, ...] = Field(
+        _both("ankle_roll", "elbow"), description="bodies of the end-effector metrics"
+    )
+    feet: tuple[str, ...] = Field(_both("ankle_roll"), description="bodies whose geoms get the randomised friction")
+    imu: str = Field("imu", description="site of the gyroscope; added at the root's origin when the MJCF has none")
+    default_keyframe: str = Field("stand", description="keyframe of the default pose; zero pose when the MJCF has none")
+    effort: ByName = Field(
+        {}, description="N·m by joint-name pattern (* matches all), for MJCFs without position actuators"
+    )
+    armature: ByName = Field({}, description="kg·m² by joint-name pattern, where the MJCF has none")
+    natural_frequency: Positive = Field(10.0, description="Hz, of derived gains: stiffness = armature·(2πf)²")
+    damping_ratio: Positive = Field(2.0, description="ζ of derived gains: damping = 2ζ·armature·2πf")
+    action_scale: Positive = Field(0.25, description="× effort / stiffness = rad per unit of action")
+    soft_limit: Share = Field(0.9, description="share of each joint's range, about its middle, that is free of penalty")
+
+
+class MotionCfg(Section):
+    """Stage 1: what a clip must be to be worth training on."""
+
+    max_body_error: Positive = Field(0.01, description="m, stored body positions against forward kinematics")
+    max_support_gap: NonNegative = Field(0.03, description="m, CoM outside the support polygon while it moves slowly")
+    slow_com_speed: Positive = Field(0.3, description="m/s, below it the support rule holds")
+    max_carried: NonNegative = Field(0.5, description="× body weight that the contacts cannot supply, 95th percentile")
+    contact_distance: Positive = Field(0.01, description="m from the floor that counts as contact")
+    replay_gain: Positive = Field(2.0, description="× the robot's own gains, of the second dynamic replay")
+
+
+class DeviceCfg(Section):
+    """Stage 2: where the policy runs."""
+
+    device: str = Field(
+        "auto",
+        pattern=r"^(auto|cpu|(cuda|npu)(:\d+)?)$",
+        description="auto: npu, else cuda, else cpu; anything else is a requirement",
+    )
+    timeout: Positive = Field(120.0, description="s, for the probe that must compute on the device")
+
+
+class SmokeCfg(Section):
+    """Stage 3: the real training code for a moment, before hours are spent on it."""
+
+    num_envs: Count = Field(64, description="environments; at most train.num_envs are used")
+    iterations: Count = Field(3, description="PPO iterations")
+    min_median_episode: Count = Field(3, description="control steps; a shorter median episode is a termination storm")
+    max_unstable: Share = Field(0.001, description="share of steps with unstable physics")
+
+
+class PpoCfg(Section):
+    """PPO, as everyone's numbers assume it (rsl_rl's defaults)."""
+
+    epochs: Count = 5
+    mini_batches: Count = 4
+    learning_rate: Positive = Field(1e-3, description="at the start; adapted to target_kl")
+    learning_rate_range: Range = (1e-5, 1e-2)
+    target_kl: Positive = 0.01
+    clip: Positive = 0.2
+    entropy: NonNegative = 0.005
+    value_loss: NonNegative = 1.0
+    gamma: Share = 0.99
+    lam: Share = 0.95
+    max_grad_norm: Positive = 1.0
+
+
+class PolicyCfg(Section):
+    """Actor and critic networks."""
+
+    hidden: tuple[Count, ...] = (512, 256, 128)
+    init_std: Positive = Field(0.5, description="of each action at the start")
+    skip: bool = Field(True, description="mean action = network + the action that targets the reference pose")
+
+
+class RewardTerm(Section):
+    """exp(-error² / sigma²) · weight, for the six tracking terms."""
+
+    sigma: Positive
+    weight: float
+
+
+class RewardCfg(Section):
+    """Nine terms, summed each control step; PPO multiplies by the control dt."""
+
+    root_pos: RewardTerm = Field(RewardTerm(sigma=0.3, weight=0.5), description="anchor position, world")
+    root_ori: RewardTerm = Field(RewardTerm(sigma=0.4, weight=0.5), description="anchor orientation")
+    body_pos: RewardTerm = Field(RewardTerm(sigma=0.3, weight=1.0), description="tracked bodies, rel")
+    body_ori: RewardTerm = Field(RewardTerm(sigma=0.4, weight=1.0), description="tracked bodies, rel")
+    body_lin_vel: RewardTerm = Field(RewardTerm(sigma=1.0, weight=1.0), description="tracked bodies, world")
+    body_ang_vel: RewardTerm = Field(RewardTerm(sigma=3.14, weight=1.0), description="tracked bodies, world")
+    action_rate: float = Field(-0.1, description="weight of the squared change of action")
+    joint_limit: float = Field(-10.0, description="weight of rad beyond the soft limits")
+    self_collision: float = Field(-10.0, description="weight of a robot–robot contact above contact_force")
+    contact_force: Positive = Field(10.0, description="N")
+
+
+class TerminationCfg(Section):
+    """Early ends. Lengths are for a robot of reference_height and scale with the robot's standing height."""
+
+    reference_height: Positive = Field(1.32, description="m, the robot that the lengths were made for")
+    anchor_z: Positive = Field(0.25, description="m, |Δz| of the anchor")
+    tilt: Positive = Field(1.0, description="norm of the difference of gravity in the anchor frame (tilt_axis: vector)")
+    tilt_axis: str = Field("vector", pattern="^(vector|z)$", description="vector: ‖Δg‖; z: |Δg_z|, the usual form")
+    body_z: ByName = Field(
+        {**dict.fromkeys(_both("ankle_roll", "elbow"), 0.25), **dict.fromkeys(_both("knee"), 0.135)},
+        description="m, |Δz| of each of these bodies against rel",
+    )
+
+
+class ResetCfg(Section):
+    """Where episodes start: a frame of the reference plus noise (all ± half-ranges unless a pair)."""
+
+    from_start: Share = Field(0.2, description="share of the episodes that start at frame 0")
+    uniform: Share = Field(0.1, description="floor of the adaptive sampler: share that is uniform over the clip")
+    adapt_rate: Share = Field(0.01, description="EMA rate of each bin's failures, per iteration")
+    bin_seconds: Positive = Field(1.0, description="length of a bin of the adaptive sampler")
+    xy: NonNegative = 0.05
+    z: Range = (0.0, 0.01)
+    roll_pitch: NonNegative = 0.1
+    yaw: NonNegative = 0.2
+    joint: NonNegative = 0.1
+    vel_xy: NonNegative = Field(0.5, description="m/s, of resets and pushes")
+    vel_z: NonNegative = Field(0.2, description="m/s")
+    vel_roll_pitch: NonNegative = Field(0.52, description="rad/s")
+    vel_yaw: NonNegative = Field(0.78, description="rad/s")
+
+
+class RandomizationCfg(Section):
+    """What differs between environments, and pushes."""
+
+    foot_friction: Range = (0.3, 1.2)
+    torso_com: tuple[NonNegative, NonNegative, NonNegative] = Field((0.025, 0.05, 0.05), description="± x, y, z")
+    joint_zero: NonNegative = Field(0.01, description="± rad, encoder offset")
+    push_interval: Range = Field((1.0, 3.0), description="s between pushes")
+    push: Share = Field(1.0, description="× the reset velocity ranges; 0: no pushes")
+
+
+class NoiseCfg(Section):
+    """± uniform noise on the actor's observation in training."""
+
+    anchor_ori: NonNegative = 0.05
+    base_ang_vel: NonNegative = 0.2
+    joint_pos: NonNegative = 0.01
+    joint_vel: NonNegative = 0.5
+
+
+class TrainCfg(Section):
+    """Stage 4."""
+
+    num_envs: Count = 1024
+    num_workers: Count = Field(
+        32, description="physics processes; fewer where --cores gives fewer", validate_default=True
+    )
+    max_iterations: Count = 3000
+    steps_per_env: Count = Field(24, description="control steps per environment and iteration")
+    save_interval: Count = Field(50, description="iterations between checkpoints and evaluations for model_best")
+    seed: int = 1
+    control_hz: Count = 50
+    substeps: Count = Field(4, description="physics steps per control step")
+    episode_seconds: Positive = 10.0
+    best_episodes: Count = Field(32, description="deterministic episodes from frame 0 that judge model_best")
+    ppo: PpoCfg = PpoCfg()
+    policy: PolicyCfg = PolicyCfg()
+    reward: RewardCfg = RewardCfg()
+    termination: TerminationCfg = TerminationCfg()
+    reset: ResetCfg = ResetCfg()
+    randomization: RandomizationCfg = RandomizationCfg()
+    noise: NoiseCfg = NoiseCfg()
+
+    @field_validator("num_workers")
+    @classmethod
+    def _even_split(cls, w: int, info: ValidationInfo) -> int:
+        n = info.data.get("num_envs", w)
+        if n % w:
+            workers = _nearest([d for d in range(1, n + 1) if n % d == 0], w)
+            envs = [m for m in (n // w * w, (n // w + 1) * w) if m]
+            raise ValueError(
+                f"num_envs {n} is not divisible by num_workers {w}; the nearest that work are "
+                f"num_envs {_or(envs)} with {w} workers, or num_workers {_or(workers)} with {n} environments"
+            )
+        return w
+
+
+def _nearest(values: list[int], target: int) -> list[int]:
+    below = [v for v in values if v <= target][-1:]
+    above = [v for v in values if v >= target][:1]
+    return sorted({*below, *above})
+
+
+def _or(values: Iterable[object]) -> str:
+    return " or ".join(map(str, values))
+
+
+class EvaluateCfg(Section):
+    """Stage 5: the verdict."""
+
+    episodes: Count = 256
+    seed: int = 1000
+    hold_seconds: Positive = Field(0.5, description="s at the end that must hold the clip's final pose")
+    hold_height: Share = Field(0.9, description="× the reference's anchor height")
+    hold_tilt: Positive = Field(15.0, description="degrees of the anchor's gravity from the reference's")
+    min_success: Share = Field(0.95, description="gate: share that reaches the end, nominal")
+    min_finish: Share = Field(0.95, description="gate: share that holds the final pose, nominal")
+    min_finish_disturbed: Share = Field(0.8, description="gate: the same under noise, randomisation and pushes")
+    min_reward: float = Field(3.5, description="gate: mean_rew of at most 5, nominal")
+
+
+class Sections(Section):
+    """What the stages of one motion go by: one section per stage, and the robot."""
+
+    robot: RobotCfg = RobotCfg()
+    motion: MotionCfg = MotionCfg()
+    device: DeviceCfg = DeviceCfg()
+    smoke: SmokeCfg = SmokeCfg()
+    train: TrainCfg = TrainCfg()
+    evaluate: EvaluateCfg = EvaluateCfg()
+
+
+class Config(Sections):
+    """All of config/config.yaml: the sections, and what differs for single motions."""
+
+    motions: dict[str, dict[str, Any]] = Field({}, description="overrides: motion name -> section -> key -> value")
+
+
+class Settings:
+    """The checked configuration, cut into the sections that a stage of a motion uses.
+
+    Overrides of a motion are merged first and checked as a whole, so a default never covers a value given for all.
+    `Q1_XML` in the environment takes the place of `robot.xml`.
+
+    Args:
+        config: merged configuration, as Snakemake holds it.
+        motions: names of the motions that exist; overrides for others get a finding in `warnings`.
+
+    Attributes:
+        warnings: findings that do not stop anything.
+
+    Raises:
+        ConfigError: lists every problem.
+    """
+
+    def __init__(self, config: Mapping[str, Any], motions: Iterable[str] | None = None):
+        environment = {"robot": {"xml": os.environ["Q1_XML"]}} if os.environ.get("Q1_XML") else {}
+        overrides, findings = _overrides(config.get("motions"))
+        plain = {k: v for k, v in config.items() if k != "motions"}
+        self._sections: dict[str, Sections] = {}
+        seen = set()
+        for name, override in {"": {}, **overrides}.items():  # first, without a name: what holds for all
+            sections, problems = _validated(_merged(plain, override, environment))
+            new = [p for p in problems if (p["loc"], p["msg"]) not in seen]
+            findings += [_finding(p, _where(p["loc"], name, override), Sections if name else Config) for p in new]
+            seen |= {(p["loc"], p["msg"]) for p in problems if not name}
+            if sections is not None:
+                self._sections[name] = sections
+        findings += _missing_mjcf(self._sections)
+        if findings:
+            raise ConfigError(*findings)
+        self.warnings = [] if motions is None else _without_motion(overrides, sorted(motions))
+
+    def of(self, motion: str | None = None) -> Sections:
+        """The sections of a motion; of all motions without a name."""
+        return self._sections.get(motion or "", self._sections[""])
+
+    def stage(self, motion: str | None, *keys: str) -> str:
+        """What a stage goes by, as canonical JSON: equal settings are equal text, however they were written.
+
+        `train.num_workers` is left out: results do not depend on it, so a change must not make them stale.
+
+        Args:
+            motion: name of the motion; None for a stage that is one for all motions.
+            keys: sections (``train``), or single keys of one (``train.control_hz``).
+        """
+        values = self.of(motion).model_dump(mode="json", exclude={"train": {"num_workers"}})
+        cut: dict[str, Any] = {}
+        for key in keys:
+            section, _, name = key.partition(".")
+            if name:
+                cut.setdefault(section, {})[name] = values[section][name]
+            else:
+                cut[section] = values[section]
+        return json.dumps(cut, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def load_settings(text: str) -> dict[str, Any]:
+    """The sections in the JSON of `Settings.stage`, as their models; keys that are not in it have their defaults.
+
+    `train.num_workers` is 1 unless given: the number that a stage uses comes on its command line.
+
+    Raises:
+        ConfigError: lists every problem.
+    """
+    try:
+        values = json.loads(text)
+    except json.JSONDecodeError as e:
+        raise ConfigError(error("config", "--settings", str(e), "JSON: {section: {key: value}}")) from None
+    if isinstance(values, dict) and isinstance(values.get("train"), dict):
+        values = {**values, "train": {"num_workers": 1, **values["train"]}}
+    sections, problems = _validated(values)
+    if sections is None:
+        raise ConfigError(*(_finding(p, f"--settings: {_dotted(p['loc'])}") for p in problems))
+    return {name: getattr(sections, name) for name in values or {}}
+
+
+def workers_for(num_envs: int, num_workers: int, threads: int) -> tuple[int, Finding | None]:
+    """How many physics processes to start: the largest divisor of num_envs that both limits allow.
+
+    Returns:
+        The number, and a finding when it is lower than num_workers.
+    """
+    most = min(num_workers, threads)
+    workers = max(n for n in range(1, most + 1) if num_envs % n == 0)
+    if workers == num_workers:
+        return workers, None
+    return workers, warn(
+        "workers",
+        "config: train.num_workers",
+        f"{num_workers} workers asked for, {threads} threads given",
+        f"a divisor of num_envs {num_envs} that is at most {most}",
+        f"going on with {workers}; results are the same, --cores {num_workers} is faster",
+    )
+
+
+def _overrides(value: Any) -> tuple[dict[str, Mapping[str, Any]], list[Finding]]:
+    """Overrides by motion name, and a finding for what has another shape. YAML reads a name like 2024 as a number."""
+    result: dict[str, Mapping[str, Any]] = {}
+    findings = []
+    if not isinstance(value or {}, Mapping):
+        findings.append(error("config", "config: motions", repr(value), "{motion: {section: {key: value}}}"))
+        value = {}
+    for name, override in (value or {}).items():
+        where = f"config: motions.{name}"
+        if not isinstance(override or {}, Mapping):
+            findings.append(error("config", where, repr(override), "{section: {key: value}}"))
+        elif "device" in (override or {}):
+            findings.append(
+                error("config", f"{where}.device", "one motion's device", "one for all", "set device.device")
+            )
+        else:
+            result[str(name)] = override or {}
+    return result, findings
+
+
+def _merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
+    """Later layers over earlier ones, mappings key by key, as Snakemake merges its config files."""
+    result: dict[str, Any] = {}
+    for layer in layers:
+        for key, value in layer.items():
+            below = result.get(key)
+            if not isinstance(below, Mapping):
+                result[key] = value
+            elif value is not None:  # a section left empty changes nothing
+                result[key] = _merged(below, value) if isinstance(value, Mapping) else value
+    return result
+
+
+def _validated(values: Any) -> tuple[Sections | None, list[Any]]:
+    """The sections, or None and pydantic's account of every problem."""
+    try:
+        return Sections.model_validate(values), []
+    except ValidationError as e:
+        return None, e.errors(include_url=False)
+
+
+def _finding(problem: Mapping[str, Any], where: str, model: type[Sections] = Sections) -> Finding:
+    """A problem as pydantic tells it -> one line for a person."""
+    value, message = problem["input"], problem["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+    if problem["type"] == "extra_forbidden":
+        parent, name = problem["loc"][:-1], str(problem["loc"][-1])
+        names = _keys(model, parent)
+        inside = f"{_dotted(parent)} has" if parent else "sections are"
+        near = _did_you_mean(name, names) or _elsewhere(name)
+        return error("config", where, "unknown key", f"{inside} {first(names, 30)}", near)
+    if problem["type"] == "missing":
+        return error("config", where, "missing", "a value", "add it")
+    if "; " in message:  # a validator of ours that looks at several keys and names their values itself
+        return error("config", where, *message.split("; ", 1))
+    return error("config", where, f"{value!r:.80}", message)
+
+
+def _where(loc: tuple[int | str, ...], motion: str, override: Mapping[str, Any]) -> str:
+    """Where a person finds the cause: for a motion, what of the place is among its overrides."""
+    if not motion:
+        return f"config: {_dotted(loc)}"
+    inside: Any = override
+    for depth, part in enumerate(loc):
+        if not isinstance(inside, Mapping) or part not in inside:
+            loc = loc[:depth] if isinstance(inside, Mapping) else loc
+            break
+        inside = inside[part]
+    return f"config: {_dotted(('motions', motion, *loc))}"
+
+
+def _dotted(loc: Iterable[int | str]) -> str:
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc).removeprefix(".")
+
+
+def _keys(model: Any, loc: Iterable[int | str]) -> list[str]:
+    """Names of the keys below a place in the configuration."""
+    for part in loc:
+        model = model.model_fields[part].annotation
+    return list(model.model_fields)
+
+
+def _elsewhere(name: str) -> str:
+    """A hint for a key that belongs into another section: train.learning_rate -> train.ppo.learning_rate."""
+
+    def paths(model: type[BaseModel], above: str = "") -> Iterable[str]:
+        for key, field in model.model_fields.items():
+            yield above + key
+            if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+                yield from paths(field.annotation, f"{above}{key}.")
+
+    found = [path for path in paths(Config) if path.rpartition(".")[2] == name]
+    return f"did you mean {_or(found)}?" if found else ""
+
+
+def _did_you_mean(name: str, names: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name.lower(), {n.lower(): n for n in names}, 1)
+    return f"did you mean {next(n for n in names if n.lower() == near[0])}?" if near else ""
+
+
+def _missing_mjcf(sections: Mapping[str, Sections]) -> list[Finding]:
+    first_user = {s.robot.xml: name for name, s in reversed(list(sections.items())) if s.robot.xml}
+    return [
+        error(
+            "robot-missing",
+            f"config: motions.{name}.robot.xml" if name else "config: robot.xml",
+            f"no file {xml}",
+            "an MJCF",
+            "mend it, or Q1_XML in the environment, which comes before it",
+        )
+        for xml, name in first_user.items()
+        if not os.path.isfile(xml)
+    ]
+
+
+def _without_motion(overrides: Iterable[str], motions: list[str]) -> list[Finding]:
+    return [
+        warn(
+            "config",
+            f"config: motions.{name}",
+            "settings for a motion that is not there",
+            f"motions are {first(motions) or 'none'}",
+            _did_you_mean(name, motions) or f"add config/{name}.npz, or remove the settings",
+        )
+        for name in overrides
+        if name not in motions
+    ]

@@ -1,0 +1,46 @@
+"""Files that are whole or not there: written beside, synced to disk, renamed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary file beside `path` that becomes it when the block ends without an exception."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        yield temporary
+        with open(temporary, "rb") as f:
+            os.fsync(f.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_json(path: Path, record: Any) -> None:
+    """Write plain values as JSON; a number that is not finite becomes null, because JSON has none."""
+    with replacing(path) as temporary:
+        text = json.dumps(_finite(record), indent=2, ensure_ascii=False, allow_nan=False)
+        temporary.write_text(text + "\n", encoding="utf-8")
+
+
+def publish(source: Path, target: Path) -> None:
+    """Copy a file to where it is looked for."""
+    with replacing(target) as temporary:
+        temporary.write_bytes(source.read_bytes())
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(v) for key, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(v) for v in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

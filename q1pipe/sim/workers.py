@@ -1,0 +1,396 @@
+"""Physics in worker processes: one `TrackingEnv` each, results in one block of shared memory.
+
+A control step costs each worker one short message each way; all arrays lie in the shared block. The block has no
+name, so nothing remains of it however the processes end, and nobody has to sweep up: it is gone with the last process
+that maps it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import math
+import multiprocessing
+import os
+import shutil
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from q1pipe.config import RobotCfg, TrainCfg
+from q1pipe.errors import Q1Error, error
+from q1pipe.motion.clip import Clip
+from q1pipe.robot import Robot
+from q1pipe.sim.env import Mode, StepBuffers, TrackingEnv
+from q1pipe.sim.observations import Layout
+from q1pipe.sim.rewards import REWARD_TERMS
+from q1pipe.sim.sampler import bin_count
+
+Array = NDArray[Any]
+
+SHARED_MEMORY = Path("/dev/shm")
+PATIENCE = 300.0  # s without an answer from a living worker: more than any start or step takes
+GOODBYE = 5.0  # s for a worker to leave by itself
+
+# One BLAS thread per worker, no accelerator: read by libraries when they are loaded, so set before the child starts
+WORKER_ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "CUDA_VISIBLE_DEVICES": "",
+    "ASCEND_RT_VISIBLE_DEVICES": "",
+}
+
+
+class WorkerError(RuntimeError):
+    """A worker raised; the message ends with its traceback."""
+
+
+class Field(NamedTuple):
+    """An array of the shared block."""
+
+    shape: tuple[int, ...]
+    dtype: type
+
+
+def shared_fields(layout: Layout, joints: int, bins: int, num_envs: int, horizon: int) -> dict[str, Field]:
+    """The arrays of the block, in order."""
+    steps = (horizon, num_envs)
+    return {
+        "rows": Field((horizon + 1, num_envs, layout.row_dim), np.float32),
+        "final_obs": Field((*steps, layout.critic_dim), np.float32),
+        "terms": Field((*steps, len(REWARD_TERMS)), np.float32),
+        "cause": Field(steps, np.int8),
+        "frame": Field(steps, np.int32),
+        "ep_len": Field(steps, np.int32),
+        "ep_ret": Field(steps, np.float32),
+        "actions": Field((num_envs, joints), np.float32),
+        "bin_probs": Field((bins,), np.float64),
+    }
+
+
+_ALIGNMENT = 64
+
+
+def _aligned(size: int) -> int:
+    return -(-size // _ALIGNMENT) * _ALIGNMENT
+
+
+def _bytes(field: Field) -> int:
+    return math.prod(field.shape) * np.dtype(field.dtype).itemsize
+
+
+def _views(block: Any, shared: dict[str, Field]) -> dict[str, Array]:
+    """The block as arrays, which keep it alive."""
+    views: dict[str, Array] = {}
+    start = 0
+    for name, field in shared.items():
+        views[name] = np.frombuffer(block, field.dtype, math.prod(field.shape), start).reshape(field.shape)
+        start += _aligned(_bytes(field))
+    return views
+
+
+class WorkerPool:
+    """num_envs environments, spread evenly over worker processes; results do not depend on how many.
+
+    Use it as a context manager. T = horizon, N = environments, J = joints.
+
+    Attributes:
+        layout: columns of a row.
+        rows: (T+1, N, row_dim) float32; [0] is where the iteration starts (reward and flags 0); [t+1] is the result of
+            step t: its reward and flags, and the observation after it (in mode "train" the next episode's, where one
+            ended).
+        final_obs: (T, N, critic_dim) float32, the true final observation where truncated.
+        terms: (T, N, 9) float32, weight · value of each reward term; they sum to the reward.
+        cause: (T, N) int8, `terminations.Cause`.
+        frame: (T, N) int32, the reference frame that the step was scored on.
+        ep_len: (T, N) int32, control steps of the episode, this one included.
+        ep_ret: (T, N) float32, its rewards.
+        actions: (N, J) float32, written by the learner before `step`.
+        bin_probs: (bins,) float64, start distribution of mode "train", written by the learner.
+
+    Args:
+        robot_cfg: the robot.
+        motion_path: normalised clip.
+        cfg: settings of the task; the first num_envs of its environments are used.
+        num_workers: processes; must divide cfg.num_envs.
+        mode: see `TrackingEnv`.
+        horizon: steps that the arrays hold.
+        threads: physics threads per worker.
+
+    Raises:
+        Q1Error: the shared memory does not suffice, or a worker died.
+        WorkerError: a worker raised.
+    """
+
+    rows: Array
+    final_obs: Array
+    terms: Array
+    cause: Array
+    frame: Array
+    ep_len: Array
+    ep_ret: Array
+    actions: Array
+    bin_probs: Array
+
+    def __init__(
+        self,
+        robot_cfg: RobotCfg,
+        motion_path: Path,
+        cfg: TrainCfg,
+        num_workers: int,
+        *,
+        mode: Mode = "train",
+        horizon: int,
+        threads: int = 1,
+    ):
+        if cfg.num_envs % num_workers:
+            raise ValueError(f"num_envs {cfg.num_envs} is not divisible by num_workers {num_workers}")
+        robot, clip = Robot.load(robot_cfg), Clip.load(motion_path)
+        self.layout = Layout.of(robot)
+        bins = bin_count(clip.frames, cfg.control_hz, cfg.reset)
+        shared = shared_fields(self.layout, len(robot.joint_names), bins, cfg.num_envs, horizon)
+        context = multiprocessing.get_context("spawn")
+        block = context.RawArray(ctypes.c_byte, _room(shared, horizon, cfg.num_envs))
+        for name, view in _views(block, shared).items():
+            setattr(self, name, view)
+        self.bin_probs[:] = 1 / bins
+        self._processes: list[BaseProcess] = []
+        self._pipes: list[Connection] = []
+        per_worker = cfg.num_envs // num_workers
+        try:
+            with _worker_environment():
+                for i in range(num_workers):
+                    ours, theirs = context.Pipe()
+                    env_ids = range(i * per_worker, (i + 1) * per_worker)
+                    process = context.Process(
+                        target=_work,
+                        args=(theirs, block, shared, robot_cfg, motion_path, cfg, env_ids, mode, threads),
+                        name=f"q1pipe-worker-{i}",
+                        daemon=True,
+                    )
+                    process.start()
+                    theirs.close()  # else our own copy would keep the pipe open when the worker dies
+                    self._processes.append(process)
+                    self._pipes.append(ours)
+            self._answers()
+        except BaseException:
+            self.close()
+            raise
+
+    def reset(self) -> None:
+        """Begin the first episode everywhere; fills rows[0]. The same whenever it is called."""
+        self._command("reset", None)
+
+    def step(self, t: int) -> None:
+        """Advance by one control step with `actions`; writes index t of the per-step arrays and rows[t + 1]."""
+        self._command("step", t)
+
+    def roll(self) -> None:
+        """Start the next iteration where this one ended: rows[0] = the last observations, reward and flags 0."""
+        self.rows[0] = self.rows[-1]
+        self.rows[0, :, self.layout.critic_dim :] = 0
+
+    def state(self) -> dict[str, Array]:
+        """Plain arrays, a row per environment, from which `load_state` goes on exactly, with any number of workers."""
+        parts = self._command("save", None)
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+    def load_state(self, state: dict[str, Array]) -> None:
+        """Go on from `state`, taken between two iterations; fills rows[0]."""
+        per_worker = len(self.actions) // len(self._pipes)
+        for i, pipe in enumerate(self._pipes):
+            mine = slice(i * per_worker, (i + 1) * per_worker)
+            self._send(pipe, ("load", {name: array[mine] for name, array in state.items()}))
+        self._answers()
+
+    def close(self) -> None:
+        """End the workers. Arrays that others hold stay valid. Can be called again."""
+        for pipe in self._pipes:
+            pipe.close()  # a worker leaves when its pipe ends
+        deadline = time.monotonic() + GOODBYE
+        for process in self._processes:
+            process.join(max(0.0, deadline - time.monotonic()))
+        for process in self._processes:
+            if process.is_alive():
+                process.kill()
+                process.join()
+            process.close()
+        self._pipes, self._processes = [], []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _command(self, name: str, argument: Any) -> list[Any]:
+        for pipe in self._pipes:
+            self._send(pipe, (name, argument))
+        return self._answers()
+
+    def _send(self, pipe: Connection, message: tuple[str, Any]) -> None:
+        # a worker that has died is reported where its answer is awaited
+        with contextlib.suppress(BrokenPipeError):
+            pipe.send(message)
+
+    def _answers(self) -> list[Any]:
+        """Wait for an answer of every worker.
+
+        Raises:
+            Q1Error: a worker died, or does not answer.
+            WorkerError: a worker raised; the pool is closed.
+        """
+        results = []
+        for i, pipe in enumerate(self._pipes):
+            deadline = time.monotonic() + PATIENCE
+            while not pipe.poll(1.0):
+                self._require_alive()
+                if time.monotonic() > deadline:
+                    self._fail(i, f"has not answered for {PATIENCE:g} s")
+            try:
+                kind, value = pipe.recv()
+            except (EOFError, ConnectionResetError):
+                self._processes[i].join(GOODBYE)
+                self._require_alive()
+                self._fail(i, "closed its pipe")
+            if kind == "error":
+                self.close()
+                if isinstance(value, str):
+                    raise WorkerError(f"worker {i} raised\n{value}")
+                raise Q1Error(*value)
+            results.append(value)
+        return results
+
+    def _require_alive(self) -> None:
+        for i, process in enumerate(self._processes):
+            if process.exitcode is not None:
+                self._fail(i, _death(process.exitcode))
+
+    def _fail(self, worker: int, what: str) -> None:
+        pid, count = self._processes[worker].pid, len(self._processes)
+        self.close()
+        raise Q1Error(
+            error(
+                "worker",
+                f"worker {worker} of {count} (pid {pid})",
+                what,
+                "workers that live as long as the run",
+                "look for the out-of-memory killer (dmesg) and at train.num_envs",
+            )
+        )
+
+
+def _death(code: int) -> str:
+    if code < 0:
+        return f"died with exit code {code} ({signal.Signals(-code).name}{', out of memory?' if code == -9 else ''})"
+    return f"died with exit code {code}"
+
+
+def _room(shared: dict[str, Field], horizon: int, num_envs: int) -> int:
+    """Bytes of the block.
+
+    Raises:
+        Q1Error: /dev/shm, where it exists, has less. Without this check the first write would be a bus error.
+    """
+    need = sum(_aligned(_bytes(field)) for field in shared.values())
+    free = shutil.disk_usage(SHARED_MEMORY).free if SHARED_MEMORY.is_dir() else need
+    if need > free:
+        fitting = int(num_envs * free / need)
+        raise Q1Error(
+            error(
+                "shared-memory",
+                str(SHARED_MEMORY),
+                f"{free / 1e6:.0f} MB free, {num_envs} environments × {horizon} steps need {need / 1e6:.0f} MB",
+                "room for the arrays that workers and learner share",
+                f"docker run --shm-size={math.ceil(need / 2**20 * 1.2)}m …, or train.num_envs of at most {fitting}",
+            )
+        )
+    return need
+
+
+@contextlib.contextmanager
+def _worker_environment() -> Iterator[None]:
+    """What children that start meanwhile see: WORKER_ENVIRONMENT, and no main module of ours to run again.
+
+    A spawned child re-imports its parent's main module, which would drag the learner's libraries into every worker,
+    and run a user's script again where it has no `if __name__ == "__main__"`. The workers' target is importable
+    without it.
+    """
+    before = {name: os.environ.get(name) for name in WORKER_ENVIRONMENT}
+    main = sys.modules["__main__"]
+    spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
+    # Ctrl-C goes to the whole group: held back here meanwhile, and from the children for good, as the learner decides
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    os.environ.update(WORKER_ENVIRONMENT)
+    main.__spec__ = main.__file__ = None
+    try:
+        yield
+    finally:
+        main.__spec__, main.__file__ = spec, file
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def _work(
+    pipe: Connection,
+    block: Any,
+    shared: dict[str, Field],
+    robot_cfg: RobotCfg,
+    motion_path: Path,
+    cfg: TrainCfg,
+    env_ids: range,
+    mode: Mode,
+    threads: int,
+) -> None:
+    """A worker: build the environments, then do as told until the pipe ends."""
+    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the parent is gone
+        try:
+            robot, clip = Robot.load(robot_cfg), Clip.load(motion_path)
+            env = TrackingEnv(robot, clip, cfg, np.array(env_ids), mode, threads)
+            commands = _commands(env, _views(block, shared), slice(env_ids.start, env_ids.stop))
+            pipe.send(("ready", None))
+            while True:
+                name, argument = pipe.recv()
+                pipe.send(("done", commands[name](argument)))
+        except (EOFError, BrokenPipeError, ConnectionResetError):
+            raise
+        except Q1Error as e:
+            pipe.send(("error", e.findings))
+        except Exception:
+            pipe.send(("error", traceback.format_exc()))
+
+
+def _commands(env: TrackingEnv, views: dict[str, Array], mine: slice) -> dict[str, Callable[[Any], Any]]:
+    """What a worker can be told, on its own columns of the shared arrays."""
+    env.bin_probs = views["bin_probs"]
+    per_step = ("final_obs", "terms", "cause", "frame", "ep_len", "ep_ret")
+    horizon = len(views["rows"]) - 1
+    results = [
+        StepBuffers(views["rows"][t + 1, mine], *(views[name][t, mine] for name in per_step)) for t in range(horizon)
+    ]
+    start = StepBuffers.zeros(env.num_envs, env.layout)
+    start.rows = views["rows"][0, mine]
+    actions = views["actions"][mine]
+    return {
+        "reset": lambda _: env.reset_all(start),
+        "step": lambda t: env.step(actions, results[t]),
+        "save": lambda _: env.save(),
+        "load": lambda state: env.load(state, start),
+    }

@@ -1,0 +1,224 @@
+import mujoco
+import numpy as np
+import pytest
+
+from q1pipe import rotations
+from q1pipe.config import RobotCfg, TerminationCfg, TrainCfg
+from q1pipe.robot import Robot
+from q1pipe.sim.physics import Physics
+from q1pipe.sim.randomization import (
+    Purpose,
+    push,
+    randomize_domain,
+    reset_states,
+    sample_starts,
+    steps_to_first_push,
+    time_limits,
+    uniform,
+)
+from q1pipe.sim.reference import Reference
+
+MANY = np.arange(4000)
+
+
+@pytest.fixture
+def cfg():
+    return TrainCfg(seed=3)
+
+
+@pytest.fixture
+def reference(robot, clip, cfg):
+    return Reference(clip, robot, cfg)
+
+
+def draws(n=2000, width=5, seed=1, purpose=Purpose.RESET, count=0):
+    return uniform(seed, purpose, np.arange(n), np.full(n, count), width)
+
+
+def test_numbers_are_uniform():
+    u = draws()
+    assert u.shape == (2000, 5)
+    assert u.min() >= 0
+    assert u.max() < 1
+    counts = np.histogram(u, 20, (0, 1))[0]
+    assert counts == pytest.approx(500, rel=0.2)
+    assert np.abs(np.corrcoef(u.T) - np.eye(5)).max() < 0.08
+
+
+def test_numbers_depend_on_every_part_of_their_key():
+    u = draws()
+    others = [draws(seed=2), draws(purpose=Purpose.PUSH), draws(count=1), np.roll(u, 1, axis=0), np.roll(u, 1, axis=1)]
+    for other in others:
+        assert np.abs(np.corrcoef(u.ravel(), other.ravel())[0, 1]) < 0.03
+
+
+def test_numbers_do_not_depend_on_the_company():
+    u = draws()
+    some = np.array([1500, 3, 77])
+    assert (uniform(1, Purpose.RESET, some, np.zeros(3, int), 2) == u[some, :2]).all()
+
+
+def test_negative_and_large_seeds():
+    u = [draws(seed=s)[0, 0] for s in (-1, 0, 1, 2**62)]
+    assert len(set(u)) == 4
+
+
+def test_domain(robot, cfg):
+    physics = Physics(robot, cfg, 200)
+    offset = randomize_domain(physics, cfg, np.arange(200))
+    model, batch = robot.model, physics.batch
+    feet = [g for g in range(model.ngeom) if model.geom_bodyid[g] in robot.feet]
+    others = [g for g in range(model.ngeom) if g not in feet]
+    friction = batch.expand("geom_friction")
+    assert (friction[:, feet, 0] == friction[:, feet[:1], 0]).all()
+    assert friction[:, feet[0], 0].min() == pytest.approx(0.3, abs=0.03)
+    assert friction[:, feet[0], 0].max() == pytest.approx(1.2, abs=0.03)
+    assert (friction[:, others] == model.geom_friction[others]).all()
+    shift = batch.expand("body_ipos") - model.body_ipos
+    assert not np.delete(shift, robot.anchor, axis=1).any()
+    extent = np.abs(shift[:, robot.anchor]).max(axis=0)
+    assert (extent <= [0.025, 0.05, 0.05]).all()
+    assert extent == pytest.approx([0.025, 0.05, 0.05], rel=0.05)
+    assert np.abs(offset).max() == pytest.approx(0.01, rel=0.01)
+    weights = [batch.get_model(i).dof_invweight0 for i in range(5)]
+    assert np.ptp(weights, axis=0).any()  # what follows from where the masses are follows
+
+
+def test_a_centre_of_mass_that_was_compiled_away_moves_too(cfg):
+    """A body whose only geom is at its origin: MuJoCo skips the offset of such a body."""
+    body = "left_ankle_pitch_link"
+    robot = Robot.load(RobotCfg(anchor=body, tracked=("pelvis", body), end_effectors=(body,)))
+    assert robot.model.body_sameframe[robot.anchor] == mujoco.mjtSameFrame.mjSAMEFRAME_BODY
+    physics = Physics(robot, cfg.model_copy(update={"termination": TerminationCfg(body_z={})}), 5)
+    xipos, xpos = physics.batch.bind("xipos"), physics.batch.bind("xpos")
+    randomize_domain(physics, cfg, np.arange(5))
+    physics.qpos[:, 3:7] = [1, 0, 0, 0]
+    physics.qpos[:, 7:] = 0
+    physics.forward(np.arange(5))
+    shift = physics.batch.expand("body_ipos")[:, robot.anchor]
+    assert np.abs(shift).max() > 0.02
+    assert (xipos - xpos)[:, robot.anchor] == pytest.approx(shift, abs=1e-9)
+
+
+def test_the_domain_reaches_the_physics(robot, cfg):
+    """A slippery foot slides where a rough one holds, and the centre of mass is where it was put."""
+    physics = Physics(robot, cfg, 2)
+    randomize_domain(physics, cfg, np.arange(2))
+    feet = np.isin(robot.model.geom_bodyid, robot.feet)
+    physics.batch.expand("geom_friction")[0, feet, 0] = 0.05
+    physics.batch.expand("geom_friction")[1, feet, 0] = 1.2
+    physics.batch.expand("body_ipos")[:, robot.anchor] = robot.model.body_ipos[robot.anchor] + [[0, 0, 0], [0, 0.05, 0]]
+    physics.batch.set_const()
+    pos = np.tile([0, 0, robot.default_root_height], (2, 1))
+    qpos = robot.qpos(pos, np.tile([1.0, 0, 0, 0], (2, 1)), np.tile(robot.default_joint_pos, (2, 1)))
+    qvel = np.zeros((2, robot.model.nv))
+    com = physics.batch.bind("subtree_com")
+    physics.write(np.arange(2), qpos, qvel)
+    physics.forward(np.arange(2))
+    expected = 0.05 * robot.model.body_mass[robot.anchor] / robot.model.body_subtreemass[robot.root]
+    assert (com[1] - com[0])[robot.root] == pytest.approx([0, expected, 0], abs=1e-9)
+    qvel[:, 1] = 0.6
+    physics.write(np.arange(2), qpos, qvel)
+    foot = list(robot.tracked).index(robot.feet[0])
+    for _ in range(8):
+        physics.control_step(np.tile(robot.default_joint_pos, (2, 1)).astype(np.float32))
+    slipped = physics.state.body_pos_w[:, foot, 1] - physics.state.body_pos_w[0, foot, 1]
+    assert slipped[1] < -0.02
+
+
+def test_starts(cfg):
+    probs = np.array([0, 0, 1.0, 0])
+    frames = sample_starts(cfg, MANY, np.zeros(4000, int), probs, 201)
+    assert (frames == 0).mean() == pytest.approx(cfg.reset.from_start, abs=0.03)
+    sampled = frames[frames > 0]
+    assert sampled.min() == 100
+    assert sampled.max() == 149
+    again = sample_starts(cfg, MANY, np.ones(4000, int), probs, 201)
+    assert (frames != again).mean() > 0.9
+
+
+def test_resets_are_the_reference_plus_noise(robot, reference, cfg, clip):
+    frames = np.full(4000, 120)
+    qpos, qvel = reset_states(robot, reference, cfg, MANY, np.zeros(4000, int), frames)
+
+    def extent(values):
+        return np.abs(values).max(axis=0)
+
+    root = robot.root - 1
+    position = qpos[:, :3] - clip.body_pos_w[120, root]
+    assert extent(position[:, :2]) == pytest.approx(0.05, rel=0.01)
+    assert position[:, 2].min() == pytest.approx(0, abs=1e-4)
+    assert position[:, 2].max() == pytest.approx(0.01, abs=1e-4)
+
+    turn = rotations.mul(qpos[:, 3:7], rotations.conj(clip.body_quat_w[120, root].astype(float)))
+    assert np.linalg.norm(qpos[:, 3:7], axis=1) == pytest.approx(1, abs=1e-6)
+    matrix = rotations.to_matrix(turn)
+    roll, pitch = np.arctan2(matrix[:, 2, 1], matrix[:, 2, 2]), np.arcsin(-matrix[:, 2, 0])
+    yaw = np.arctan2(matrix[:, 1, 0], matrix[:, 0, 0])
+    assert extent(np.stack([roll, pitch, yaw], axis=1)) == pytest.approx([0.1, 0.1, 0.2], rel=0.01)
+
+    linear = qvel[:, :3] - clip.body_lin_vel_w[120, root]
+    assert extent(linear) == pytest.approx([0.5, 0.5, 0.2], rel=0.01)
+    angular = rotations.rotate(qpos[:, 3:7], qvel[:, 3:6]) - clip.body_ang_vel_w[120, root]  # in the world
+    assert extent(angular) == pytest.approx([0.52, 0.52, 0.78], rel=0.01)
+    assert (qvel[:, robot.qvel_adr] == clip.joint_vel[120]).all()
+
+    joints = qpos[:, robot.qpos_adr] - clip.joint_pos[120]
+    assert extent(joints).max() == pytest.approx(0.1, rel=0.01)
+    assert (np.abs(joints) <= 0.1 + 1e-9).all()
+
+
+def test_reset_joints_stay_inside_the_soft_limits_unless_the_reference_does_not(robot, reference, cfg):
+    low, high = robot.soft_limits.T
+    reference.joint_pos = np.tile(high, (2, 1)).astype(np.float32)
+    reference.joint_pos[1] = low - 0.01
+    n = 500
+    for frame, inner, outer in ((0, np.minimum, high), (1, np.maximum, low - 0.01)):
+        qpos, _ = reset_states(robot, reference, cfg, np.arange(n), np.zeros(n, int), np.full(n, frame))
+        joints = qpos[:, robot.qpos_adr]
+        assert inner(joints, outer) == pytest.approx(joints, abs=1e-6)
+        assert np.abs(joints - outer).max() > 0.09
+
+
+def test_without_noise_a_reset_is_the_reference(robot, reference, still, clip):
+    qpos, qvel = reset_states(robot, reference, still, np.arange(2), np.zeros(2, int), np.array([0, 77]))
+    physics = Physics(robot, still, 2)
+    physics.write(np.arange(2), qpos, qvel)
+    physics.forward(np.arange(2))
+    rows = robot.tracked - 1
+    assert physics.state.body_pos_w == pytest.approx(clip.body_pos_w[[0, 77]][:, rows], abs=1e-5)
+    # central differences against exact velocities
+    assert physics.state.body_lin_vel_w[1] == pytest.approx(clip.body_lin_vel_w[77, rows], abs=0.03)
+    assert physics.state.body_ang_vel_w[1] == pytest.approx(clip.body_ang_vel_w[77, rows], abs=0.08)
+
+
+def test_pushes_add_velocity_in_the_world(robot, cfg):
+    n = 1500
+    physics = Physics(robot, cfg, n)
+    ids = np.arange(n)
+    qpos = np.tile(robot.model.qpos0, (n, 1))
+    qpos[:, 3:7] = 0.5  # x -> y -> z -> x
+    qvel = np.full((n, robot.model.nv), 0.25)
+    physics.write(ids, qpos, qvel)
+    steps = push(physics, ids[1:], cfg, ids[1:], np.zeros(n - 1, int))
+    change = physics.qvel - qvel
+    assert not change[0].any()
+    assert not change[:, 6:].any()
+    assert np.abs(change[:, :3]).max(axis=0) == pytest.approx([0.5, 0.5, 0.2], rel=0.01)
+    in_world = rotations.rotate(physics.qpos[:, 3:7], change[:, 3:6])
+    assert np.abs(in_world).max(axis=0) == pytest.approx([0.52, 0.52, 0.78], rel=0.01)
+    assert 50 <= steps.min() <= 52
+    assert 148 <= steps.max() <= 150
+
+
+def test_first_pushes_come_within_the_interval(cfg):
+    steps = steps_to_first_push(cfg, MANY, np.zeros(4000, int))
+    assert 50 <= steps.min() <= 52
+    assert 148 <= steps.max() <= 150
+
+
+def test_first_time_limits_are_spread(cfg):
+    limits = time_limits(cfg, MANY, 500)
+    assert limits.min() >= 1
+    assert limits.max() <= 500
+    assert limits.mean() == pytest.approx(250, rel=0.05)

@@ -1,0 +1,78 @@
+import numpy as np
+import pytest
+
+from q1pipe.config import TrainCfg
+from q1pipe.sim.reference import Reference, relative
+
+
+def test_a_lookup_is_the_clip_at_the_frame(robot, clip, cfg):
+    reference = Reference(clip, robot, cfg)
+    frames = np.array([0, 17, 199, 17])
+    ref = reference.at(frames)
+    rows = robot.tracked - 1
+    assert (ref.joint_pos == clip.joint_pos[frames]).all()
+    assert (ref.joint_vel == clip.joint_vel[frames]).all()
+    assert (ref.body_pos_w == clip.body_pos_w[frames][:, rows]).all()
+    assert (ref.body_quat_w == clip.body_quat_w[frames][:, rows]).all()
+    assert (ref.body_lin_vel_w == clip.body_lin_vel_w[frames][:, rows]).all()
+    assert (ref.body_ang_vel_w == clip.body_ang_vel_w[frames][:, rows]).all()
+    watched = [robot.body(name) - 1 for name in cfg.termination.body_z]
+    assert (ref.watched_z == clip.body_pos_w[frames][:, watched, 2]).all()
+    assert ref.body_pos_w.dtype == np.float32
+
+
+def test_beyond_the_end_is_the_last_frame(robot, clip, cfg):
+    assert (Reference(clip, robot, cfg).at(np.array([200, 999])).joint_pos == clip.joint_pos[-1]).all()
+
+
+def test_the_root_is_the_root(robot, clip, cfg):
+    reference = Reference(clip, robot, cfg)
+    assert (reference.root_pos_w == clip.body_pos_w[:, robot.root - 1]).all()
+    assert (reference.root_ang_vel_w == clip.body_ang_vel_w[:, robot.root - 1]).all()
+
+
+def test_no_body_need_be_watched(robot, clip):
+    cfg = TrainCfg(termination={"body_z": {}})
+    assert Reference(clip, robot, cfg).at(np.arange(3)).watched_z.shape == (3, 0)
+
+
+def test_rel_turns_and_moves_but_keeps_the_references_height(make_step, about):
+    step = make_step()
+    anchor = step.anchor
+    step.ref.body_pos_w[0, anchor] = [1, 0, 0.8]
+    step.ref.body_pos_w[0, 3] = [1.5, 0, 0.2]  # half a metre ahead, 0.6 m lower
+    step.state.body_pos_w[0, anchor] = [-2, 5, 0.7]
+    step.state.body_quat_w[0, anchor] = about("z", 90)
+    pos, quat = relative(step.ref, step.state, anchor)
+    assert pos[0, anchor] == pytest.approx([-2, 5, 0.8], abs=1e-6)
+    assert pos[0, 3] == pytest.approx([-2, 5.5, 0.2], abs=1e-6)
+    assert quat[0, 3] == pytest.approx(about("z", 90), abs=1e-6)
+
+
+def test_rel_ignores_roll_and_pitch_of_the_robot(make_step, about):
+    step = make_step()
+    step.state.body_quat_w[0, step.anchor] = about("y", 40)
+    step.ref.body_pos_w[0, 3] = [0.5, 0, 0]
+    pos, quat = relative(step.ref, step.state, step.anchor)
+    assert pos[0, 3] == pytest.approx([0.5, 0, 0], abs=1e-6)
+    assert quat[0, 3] == pytest.approx([1, 0, 0, 0], abs=1e-6)
+
+
+def test_rel_takes_the_heading_between_the_anchors(make_step, about):
+    step = make_step()
+    step.ref.body_quat_w[0, step.anchor] = about("z", 30)
+    step.state.body_quat_w[0, step.anchor] = about("z", -60)
+    step.ref.body_quat_w[0, 5] = about("z", 100)
+    _, quat = relative(step.ref, step.state, step.anchor)
+    assert quat[0, 5] == pytest.approx(about("z", 10), abs=1e-6)
+
+
+def test_some_rows_of_a_step(make_step):
+    step = make_step(3)
+    step.action[:] = np.arange(3)[:, None]
+    step.state.gyro[:] = np.arange(3)[:, None]
+    step.ahead.joint_pos[:] = np.arange(3)[:, None]
+    step.unstable[2] = True
+    part = step.take(np.array([2, 0]))
+    assert part.action[:, 0].tolist() == part.state.gyro[:, 0].tolist() == part.ahead.joint_pos[:, 0].tolist() == [2, 0]
+    assert part.unstable.tolist() == [True, False]

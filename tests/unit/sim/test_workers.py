@@ -1,0 +1,252 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from q1pipe.config import RobotCfg, TrainCfg
+from q1pipe.errors import Q1Error
+from q1pipe.sim.env import StepBuffers, TrackingEnv
+from q1pipe.sim.workers import WorkerError, WorkerPool
+
+ENVS, STEPS = 8, 30
+RESULTS = ("rows", "final_obs", "terms", "cause", "frame", "ep_len", "ep_ret")
+linux = pytest.mark.skipif(not Path("/proc/self").exists(), reason="reads /proc")
+
+
+@pytest.fixture(scope="module")
+def motion(clip, tmp_path_factory):
+    path = tmp_path_factory.mktemp("clip") / "motion.npz"
+    clip.save(path)
+    return path
+
+
+@pytest.fixture
+def busy():
+    """Episodes of a third of a second, pushed three times."""
+    return TrainCfg(
+        num_envs=ENVS, num_workers=1, episode_seconds=0.3, randomization={"push_interval": (0.06, 0.14)}, seed=5
+    )
+
+
+@pytest.fixture
+def pool(motion, busy):
+    def start(workers=1, horizon=STEPS, mode="train", cfg=busy):
+        return WorkerPool(RobotCfg(), motion, cfg, workers, mode=mode, horizon=horizon)
+
+    return start
+
+
+def actions(steps=STEPS):
+    return np.random.default_rng(1).uniform(-4, 4, (steps, ENVS, 22)).astype(np.float32)
+
+
+def run(pool, steps, first=0):
+    for t in range(steps):
+        pool.actions[:] = actions()[first + t]
+        pool.step(t)
+    return {name: getattr(pool, name).copy() for name in RESULTS}
+
+
+def test_results_do_not_depend_on_the_number_of_workers(pool, robot, clip, busy):
+    results = []
+    for workers in (1, 2, 4):
+        with pool(workers) as p:
+            p.bin_probs[:] = [0.1, 0.2, 0.3, 0.4]
+            p.reset()
+            results.append(run(p, STEPS))
+    ends = np.bincount(results[0]["cause"].ravel(), minlength=7)
+    assert ends[1:5].sum() > 3
+    assert ends[6] > 3
+    for other in results[1:]:
+        for name, array in results[0].items():
+            assert (other[name] == array).all(), name
+
+    env = TrackingEnv(robot, clip, busy, np.arange(ENVS))  # and not on there being any
+    env.bin_probs[:] = [0.1, 0.2, 0.3, 0.4]
+    out = StepBuffers.zeros(ENVS, env.layout)
+    env.reset_all(out)
+    assert (out.rows == results[0]["rows"][0]).all()
+    for t, a in enumerate(actions()):
+        env.step(a, out)
+        assert (out.rows == results[0]["rows"][t + 1]).all()
+
+
+def test_layout_of_the_results(pool):
+    with pool(2) as p:
+        p.reset()
+        results = run(p, STEPS)
+        layout = p.layout
+    assert results["rows"].shape == (STEPS + 1, ENVS, layout.row_dim)
+    assert results["rows"].dtype == np.float32
+    assert not results["rows"][0, :, layout.reward_col :].any()
+    assert results["terms"].sum(axis=2) == pytest.approx(results["rows"][1:, :, layout.reward_col], rel=1e-4, abs=1e-5)
+    truncated = results["rows"][1:, :, layout.truncated_col] > 0
+    assert (truncated == (results["cause"] >= 5)).all()
+    assert (results["rows"][1:, :, layout.terminated_col] > 0).any()
+    assert (results["final_obs"][truncated] != 0).any(axis=1).all()
+    assert not results["final_obs"][~truncated].any()
+
+
+def test_an_iteration_starts_where_the_last_one_ended(pool):
+    with pool(2) as p:
+        p.reset()
+        run(p, STEPS)
+        last = p.rows[-1].copy()
+        p.roll()
+        assert (p.rows[0, :, : p.layout.critic_dim] == last[:, : p.layout.critic_dim]).all()
+        assert not p.rows[0, :, p.layout.critic_dim :].any()
+
+
+def test_a_state_goes_on_bit_for_bit_with_any_number_of_workers(pool):
+    with pool(1, horizon=15) as p:
+        p.reset()
+        run(p, 15)
+        p.roll()
+        state, start = p.state(), p.rows[0].copy()
+        expected = run(p, 15, first=15)
+    assert all(type(array) is np.ndarray and len(array) == ENVS for array in state.values())
+    for workers in (1, 2):
+        with pool(workers, horizon=15) as p:
+            p.load_state(state)
+            assert (p.rows[0] == start).all()
+            got = run(p, 15, first=15)
+        truncated = got["rows"][1:, :, -1] > 0
+        for name in RESULTS:
+            if name == "final_obs":
+                assert (got[name][truncated] == expected[name][truncated]).all()
+            else:
+                assert (got[name] == expected[name]).all(), (workers, name)
+
+
+def test_a_reset_is_always_the_same(pool):
+    with pool(2, mode="disturbed") as p:
+        p.reset()
+        first = p.rows[0].copy()
+        run(p, 5)
+        p.reset()
+        assert (p.rows[0] == first).all()
+
+
+def test_what_a_worker_raises_is_raised_here(pool):
+    with pool(2) as p:
+        p.reset()
+        with pytest.raises(WorkerError, match=r"worker 0 raised\nTraceback[\s\S]*IndexError"):
+            p.step(STEPS)
+        p.close()
+
+
+def test_a_dead_worker_is_named(pool):
+    with pool(2) as p:
+        p.reset()
+        pid = p._processes[1].pid
+        os.kill(pid, signal.SIGKILL)
+        started = time.monotonic()
+        with pytest.raises(Q1Error, match=rf"worker 1 of 2 \(pid {pid}\) — died with exit code -9 \(SIGKILL"):
+            p.step(0)
+        assert time.monotonic() - started < 10
+
+
+def test_ctrl_c_is_the_learners_business(pool):
+    with pool(2) as p:
+        p.reset()
+        for process in p._processes:
+            os.kill(process.pid, signal.SIGINT)
+        time.sleep(0.2)
+        run(p, 2)
+
+
+def test_arrays_outlive_the_pool(pool):
+    with pool(1) as p:
+        p.reset()
+        rows = p.rows
+        p.close()
+        p.close()
+    assert np.isfinite(rows).all()
+
+
+@linux
+def test_workers_have_one_thread_no_accelerator_and_no_torch(pool):
+    pytest.importorskip("torch")
+    with pool(1) as p:
+        p.reset()
+        process = Path(f"/proc/{p._processes[0].pid}")
+        environment = dict(e.split("=", 1) for e in (process / "environ").read_text().split("\0") if "=" in e)
+        maps = (process / "maps").read_text()
+    assert (
+        environment["OMP_NUM_THREADS"] == environment["OPENBLAS_NUM_THREADS"] == environment["MKL_NUM_THREADS"] == "1"
+    )
+    assert environment["CUDA_VISIBLE_DEVICES"] == environment["ASCEND_RT_VISIBLE_DEVICES"] == ""
+    assert "libmujoco" in maps
+    assert "torch" not in maps
+    assert os.environ.get("CUDA_VISIBLE_DEVICES") != ""
+
+
+def test_too_little_shared_memory_is_said_before_it_is_used(pool):
+    with pytest.raises(Q1Error, match=r"shared-memory.*MB free, 8 environments × 1000000000 steps need.*shm-size"):
+        pool(1, horizon=10**9)
+
+
+def test_an_uneven_split_is_refused(motion, busy):
+    with pytest.raises(ValueError, match="num_envs 8 is not divisible by num_workers 3"):
+        WorkerPool(RobotCfg(), motion, busy, 3, horizon=1)
+
+
+SCRIPT = """
+import sys, os, signal
+from pathlib import Path
+from q1pipe.config import RobotCfg, TrainCfg
+from q1pipe.sim.workers import WorkerPool
+pool = WorkerPool(RobotCfg(), Path(sys.argv[1]), TrainCfg(num_envs=4, num_workers=2), 2, horizon=2)
+pool.reset()
+print(*(p.pid for p in pool._processes), flush=True)
+"""
+
+
+def script(tmp_path, motion, ending):
+    """Run a user's script, without a main guard, that starts a pool and ends in some way."""
+    file = tmp_path / "script.py"
+    file.write_text(SCRIPT + ending)
+    before = set(os.listdir("/dev/shm")) if Path("/dev/shm").is_dir() else set()
+    done = subprocess.run(
+        [sys.executable, file, motion], capture_output=True, text=True, cwd=tmp_path, timeout=60, env=_environment()
+    )
+    after = set(os.listdir("/dev/shm")) if Path("/dev/shm").is_dir() else set()
+    return [int(pid) for pid in done.stdout.split()], done, after - before
+
+
+def _environment():
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in (str(Path.cwd()), *sys.path) if p)}
+
+
+@pytest.mark.parametrize("ending", ["pool.step(0); pool.close()", "pool.step(0)", "sys.exit(3)"])
+def test_nothing_is_left_and_nothing_is_said_at_the_end(tmp_path, motion, ending):
+    pids, done, left = script(tmp_path, motion, ending)
+    assert done.stderr == ""
+    assert len(pids) == 2
+    assert not any(_alive(pid) for pid in pids)
+    assert not left
+    assert [p.name for p in tmp_path.iterdir()] == ["script.py"]
+
+
+def test_workers_leave_when_the_learner_is_killed(tmp_path, motion):
+    pids, done, left = script(tmp_path, motion, "os.kill(os.getpid(), signal.SIGKILL)")
+    assert done.returncode == -signal.SIGKILL
+    deadline = time.monotonic() + 5
+    while any(_alive(pid) for pid in pids) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(_alive(pid) for pid in pids)
+    assert not left
+
+
+def _alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    status = Path(f"/proc/{pid}/status")
+    return not (status.exists() and "State:\tZ" in status.read_text())
