@@ -1,0 +1,1 @@
+"""The learner: torch, and never mujoco."""

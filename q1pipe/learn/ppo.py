@@ -1,0 +1,87 @@
+"""Proximal policy optimisation, as rsl_rl does it: clipped losses, KL-adaptive learning rate, all in float32."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from q1pipe.config import PpoCfg
+from q1pipe.learn.buffer import Batch
+from q1pipe.learn.device import fused_optimizer
+from q1pipe.learn.policy import Critic, Policy, entropy, kl, log_prob
+
+
+class Ppo:
+    """The update. Keeps the optimiser and the learning rate.
+
+    Args:
+        policy: actor.
+        critic: value function.
+        cfg: hyperparameters.
+        generator: random numbers on the device, for the order of the samples.
+    """
+
+    STATISTICS = ("kl", "value_loss", "surrogate_loss", "entropy")
+
+    def __init__(self, policy: Policy, critic: Critic, cfg: PpoCfg, generator: torch.Generator):
+        self.policy, self.critic, self.cfg, self.generator = policy, critic, cfg, generator
+        self.lr = cfg.learning_rate
+        parameters = [*policy.parameters(), *critic.parameters()]
+        self.optimizer = torch.optim.Adam(parameters, lr=self.lr, fused=fused_optimizer(generator.device) or None)
+
+    def update(self, batch: Batch) -> dict[str, float]:
+        """Epochs of mini-batches over one rollout; means of STATISTICS over the mini-batches."""
+        cfg, actor, critic = self.cfg, list(self.policy.parameters()), list(self.critic.parameters())
+        # One shuffle, then slices, as rsl_rl: mini-batches are contiguous views and every epoch sees the same ones.
+        order = torch.randperm(len(batch.values), generator=self.generator, device=self.generator.device)
+        old = log_prob(batch.actions, batch.means, batch.log_std)
+        columns = [batch.obs, batch.offset, batch.critic_obs, batch.actions, batch.means]
+        columns += [old, batch.values, batch.returns, batch.advantages]
+        minis = list(zip(*(x.index_select(0, order).chunk(cfg.mini_batches) for x in columns), strict=True))
+        sums = torch.zeros(len(self.STATISTICS), device=order.device)
+        for step, mini in enumerate(minis * cfg.epochs):
+            obs, offset, critic_obs, actions, old_mean, old_log_prob, old_values, returns, advantages = mini
+            mean, log_std = self.policy.mean(obs, offset), self.policy.log_std
+            with torch.no_grad():
+                divergence = kl(old_mean, batch.log_std, mean, log_std).mean()
+            if step > 0:  # the first mini-batch is still at the policy that collected: its KL is rounding
+                self.adapt(float(divergence))  # the one wait for the device per mini-batch
+
+            ratio = torch.exp(log_prob(actions, mean, log_std) - old_log_prob)
+            surrogate = clipped_surrogate(ratio, advantages, cfg.clip)
+            value_loss = clipped_value_loss(self.critic.value(critic_obs), old_values, returns, cfg.clip)
+            spread = entropy(log_std)
+            self.optimizer.zero_grad(set_to_none=True)
+            (surrogate + cfg.value_loss * value_loss - cfg.entropy * spread).backward()
+            # Each network has its own norm: early value errors must not shrink the actor's step.
+            nn.utils.clip_grad_norm_(actor, cfg.max_grad_norm)
+            nn.utils.clip_grad_norm_(critic, cfg.max_grad_norm)
+            self.optimizer.step()
+            sums += torch.stack((divergence, value_loss, surrogate, spread)).detach()
+        means = (sums / (len(minis) * cfg.epochs)).tolist()
+        return dict(zip(self.STATISTICS, means, strict=True))
+
+    def adapt(self, divergence: float) -> None:
+        """Move the learning rate so that a mini-batch's KL stays within a factor of two of the target."""
+        low, high = self.cfg.learning_rate_range
+        if divergence > 2 * self.cfg.target_kl:
+            self.set_lr(max(low, self.lr / 1.5))
+        elif divergence < self.cfg.target_kl / 2:
+            self.set_lr(min(high, self.lr * 1.5))
+
+    def set_lr(self, lr: float) -> None:
+        """Use this learning rate from the next step on."""
+        self.lr = lr
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
+
+
+def clipped_surrogate(ratio: Tensor, advantages: Tensor, clip: float) -> Tensor:
+    """Mean over the samples of -min(ratio·A, clip(ratio)·A)."""
+    return -torch.min(ratio * advantages, ratio.clamp(1 - clip, 1 + clip) * advantages).mean()
+
+
+def clipped_value_loss(values: Tensor, old_values: Tensor, returns: Tensor, clip: float) -> Tensor:
+    """Mean over the samples of the larger squared error of the value and of the value held within ±clip of the old."""
+    held = old_values + (values - old_values).clamp(-clip, clip)
+    return torch.max((values - returns).square(), (held - returns).square()).mean()
