@@ -1,4 +1,4 @@
-"""Keyframes to clip: joint angles and root orientation per key become a motion that touches the floor and does not slip.
+"""Keyframes to clip: poses at a few times become a motion that touches the floor and does not slip.
 
 The YAML (config/keyframes/getUp.yaml is one):
 
@@ -8,8 +8,9 @@ The YAML (config/keyframes/getUp.yaml is one):
       - {t: 0.0, pitch: -90, spin: 0, joints: {shoulder_roll: 0.2}}
       - …
 
-Root orientation = R_y(pitch) · R_z(spin) · R_x(roll), degrees: pitch -90 is on the back, spin 180 turns it on the front.
-Joint names may leave out `_joint`; without `left_` or `right_` (or `l_`, `r_`) they mean both sides, roll and yaw mirrored.
+Root orientation = R_y(pitch) · R_z(spin) · R_x(roll), degrees: pitch -90 is on the back, spin 180 turns it on the
+front. Joint names may leave out `_joint`; without `left_` or `right_` (or `l_`, `r_`) they mean both sides, roll and
+yaw mirrored.
 """
 
 from __future__ import annotations
@@ -83,7 +84,8 @@ def compose_file(keyframes: Path, out: Path, cfg: RobotCfg) -> list[Finding]:
                 "INFO",
                 "follow",
                 str(out),
-                f"physics follows the clip to {1e3 * gap.mean():.0f} mm on average, {1e3 * gap[worst]:.0f} mm at frame {worst}",
+                f"physics follows the clip to {1e3 * gap.mean():.0f} mm on average, "
+                f"{1e3 * gap[worst]:.0f} mm at frame {worst}",
             )
         )
     to_clip(robot, frames.fps, qpos).save(out)
@@ -106,7 +108,12 @@ def read(path: Path) -> Keyframes:
     except ValidationError as e:
         raise MotionError(
             *(
-                error("keyframes", f"{path}: {'.'.join(map(str, p['loc']))}", f"{json.dumps(p['input'], default=str)}", p["msg"])
+                error(
+                    "keyframes",
+                    f"{path}: {'.'.join(map(str, p['loc']))}",
+                    f"{json.dumps(p['input'], default=str)}",
+                    p["msg"],
+                )
                 for p in e.errors()
             )
         ) from None

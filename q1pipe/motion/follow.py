@@ -1,9 +1,9 @@
 """Make a sketched motion physical: model-predictive control by sampling drives the simulated robot along it.
 
 Keyframes are a drawing; physics need not be able to follow it (hands that float, a roll that nothing pushes). Here the
-robot itself, under its own PD gains and torque limits, is steered along the drawing: at every knot, candidate offsets to
-the PD targets are simulated over a short horizon (MPPI: weights exp(-cost), Williams et al. 2017), and the best blend is
-executed. What it really did, smoothed, is the clip: it is carried by contacts alone because it happened.
+robot itself, under its own PD gains and torque limits, is steered along the drawing: at every knot, candidate offsets
+to the PD targets are simulated over a short horizon (MPPI: weights exp(-cost), Williams et al. 2017), and the best blend
+is executed. What it really did, smoothed, is the clip: it is carried by contacts alone because it happened.
 A second pass follows the smoothed first one, which removes what smoothing broke, and measures how followable it is.
 """
 
@@ -126,7 +126,11 @@ class _Tracker:
         self.knots = self.horizon // self.knot + 1
         self.offsets = np.zeros((self.knots, len(robot.joint_names)))
         self.blend = np.array(
-            [np.interp(h / self.knot, range(self.knots), row) for h in range(self.horizon) for row in np.eye(self.knots)]
+            [
+                np.interp(h / self.knot, range(self.knots), row)
+                for h in range(self.horizon)
+                for row in np.eye(self.knots)
+            ]
         ).reshape(self.horizon, self.knots)
         self.sims = _Simulations(robot, SAMPLES)
 
@@ -138,8 +142,9 @@ class _Tracker:
         while len(done) < len(self.targets):
             now = len(done) - 1
             self._plan(now, _State(real.qpos[0].copy(), real.qvel[0].copy(), real.warmstart[0].copy()))
-            for frame, offset in zip(range(now + 1, len(self.targets)), (self.blend @ self.offsets)[: self.knot]):
-                real.ctrl[0, self.robot.actuator_ids] = self.targets[frame] + offset
+            targets = self.targets[now + 1 : now + 1 + self.knot]
+            for target, offset in zip(targets, self.blend @ self.offsets, strict=False):
+                real.ctrl[0, self.robot.actuator_ids] = target + offset
                 real.step(self.substeps)
                 done.append(real.qpos[0].copy())
             self.offsets = np.concatenate([self.offsets[1:], SHRINK * self.offsets[-1:]])

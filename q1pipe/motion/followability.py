@@ -1,9 +1,9 @@
 """Can physics follow a clip at all? Three measures that take a second and save hours of training.
 
-Support: how far the centre of mass hangs outside the polygon of what touches the floor. Carried: the part of the wrench on
-the root that inverse dynamics asks for and the contacts cannot give. Replay: plain PD tracking without a policy, from the
-first frame; where each body loses the reference, and how far pelvis and torso turn – does the joint motion cause the
-body motion?
+Support: how far the centre of mass hangs outside the polygon of what touches the floor. Carried: the part of the wrench
+on the root that inverse dynamics asks for and the contacts cannot give. Replay: plain PD tracking without a policy,
+from the first frame; where each body loses the reference, and how far pelvis and torso turn – does the joint motion
+cause the body motion?
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Followability:
 
     Attributes:
         com_speed: (T,) m/s.
-        support_gap: (T,) m, distance of the projected centre of mass outside the support polygon; 0 inside; inf in the air.
+        support_gap: (T,) m, how far the centre of mass projects outside the support polygon; 0 inside, inf in the air.
         carried: (T,) × body weight, the root wrench that no contact supplies.
         contacts: (T,) number of bodies that touch the floor.
     """
@@ -50,7 +50,7 @@ class Replay:
 
     Attributes:
         gain: multiple of the robot's own gains.
-        lost: first frame at which each tracked body is further from the reference than it may be; bodies that never are, are missing.
+        lost: tracked body -> first frame at which it is too far from the reference; without those that never are.
         turned: body name -> largest turn of gravity in its frame away from the first frame, degrees, in the replay.
         turned_reference: the same in the clip.
     """

@@ -50,16 +50,20 @@ def read_npz(path: Path, robot: Robot) -> tuple[RawMotion, list[Finding]]:
     missing = [key for key in REQUIRED if key not in data]
     if missing:
         raise MotionError(
-            error("keys", str(path), f"has {first(data, 12)}; lacks {', '.join(missing)}", f"needs {', '.join(REQUIRED)}")
+            error(
+                "keys", str(path), f"has {first(data, 12)}; lacks {', '.join(missing)}", f"needs {', '.join(REQUIRED)}"
+            )
         )
-    problems, findings = [], []
+    problems: list[Finding] = []
+    findings: list[Finding] = []
     fps = _fps(data["fps"], path, problems)
     joints = _columns(data, "joint_pos", "joint_names", robot.joint_names, path, problems)
     bodies = robot.body_names
-    if "body_names" not in data and data["body_pos_w"].ndim == 3 and data["body_pos_w"].shape[1] == len(bodies) + 1:
-        if not data["body_pos_w"][:, 0].any():
-            findings.append(warn("world-row", f"{path}: body_pos_w", "row 0 is the world, at the origin; dropped"))
-            data = {**data, **{key: data[key][:, 1:] for key in ("body_pos_w", "body_quat_w")}}
+    pos_w = data["body_pos_w"]
+    extra = "body_names" not in data and pos_w.ndim == 3 and pos_w.shape[1] == len(bodies) + 1
+    if extra and not pos_w[:, 0].any():
+        findings.append(warn("world-row", f"{path}: body_pos_w", "row 0 is the world, at the origin; dropped"))
+        data = {**data, **{key: data[key][:, 1:] for key in ("body_pos_w", "body_quat_w")}}
     pos = _columns(data, "body_pos_w", "body_names", bodies, path, problems, 3)
     quat = _columns(data, "body_quat_w", "body_names", bodies, path, problems, 4)
     lengths = {key: len(data[key]) for key in ("joint_pos", "body_pos_w", "body_quat_w")}
@@ -74,7 +78,7 @@ def read_npz(path: Path, robot: Robot) -> tuple[RawMotion, list[Finding]]:
             problems.append(
                 error("not-finite", f"{path}: {name}", f"NaN or infinite in {len(bad)} frames: {first(bad)}", "numbers")
             )
-    if problems:
+    if problems or joints is None or pos is None or quat is None:
         raise MotionError(*problems)
     return RawMotion(fps, joints, pos, quat), findings
 
@@ -94,7 +98,9 @@ def _load(path: Path) -> dict[str, NDArray]:
                 arrays[key] = data[key]
     except ValueError:
         raise MotionError(
-            error("object-array", f"{path}: {key}", "an object array (ragged or pickled)", "numbers", "re-save as float32")
+            error(
+                "object-array", f"{path}: {key}", "an object array (ragged or pickled)", "numbers", "re-save as float32"
+            )
         ) from None
     except (zipfile.BadZipFile, OSError, EOFError) as e:
         raise MotionError(error("container", str(path), f"damaged: {e}", "", "export it again")) from None

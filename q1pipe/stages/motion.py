@@ -1,0 +1,168 @@
+"""Stage 1: decide what a clip is worth before hours are spent on it, and write it in the normalised form."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from q1pipe.config import MotionCfg, RandomizationCfg, ResetCfg, TrainCfg
+from q1pipe.errors import Finding, MotionError, Q1Error, error, first, warn
+from q1pipe.files import write_json
+from q1pipe.motion.clip import Clip
+from q1pipe.motion.followability import Followability, Replay, followability, replay
+from q1pipe.motion.formats import read_npz
+from q1pipe.motion.normalise import check_kinematics, check_limits, normalise
+from q1pipe.provenance import file_sha
+from q1pipe.robot import Robot
+from q1pipe.sim.env import StepBuffers, TrackingEnv
+from q1pipe.sim.terminations import Cause, causes
+
+log = logging.getLogger(__name__)
+
+HOLD_STEPS = 5  # control steps that a reset to any frame must survive without a policy
+STILL = ResetCfg(
+    xy=0, z=(0, 0), roll_pitch=0, yaw=0, joint=0, vel_xy=0, vel_z=0, vel_roll_pitch=0, vel_yaw=0, from_start=0
+)
+
+
+def run(source: Path, out_npz: Path, out_json: Path, settings: Mapping[str, Any]) -> None:
+    """Check a motion file and write `motion.npz` and `motion.json`.
+
+    Args:
+        source: the user's file; it is not changed.
+        out_npz: the normalised clip at the control rate.
+        out_json: findings, statistics and curves; written also when the clip is refused.
+        settings: sections ``robot``, ``motion``, ``train``.
+
+    Raises:
+        Q1Error: the clip cannot be trained on; every reason.
+    """
+    cfg: MotionCfg = settings["motion"]
+    train: TrainCfg = settings["train"]
+    robot = Robot.load(settings["robot"])
+    where = str(source)
+    record: dict[str, Any] = {"source": source.name, "hashes": {"source": file_sha(source), "robot": robot.sha}}
+    findings: list[Finding] = []
+    try:
+        raw, found = read_npz(source, robot)
+        findings += found
+        check_kinematics(robot, raw, cfg.max_body_error, source)
+        clip = normalise(robot, raw, train.control_hz)
+        curves = followability(robot, clip, cfg.contact_distance)
+        replays = [replay(robot, clip, gain) for gain in (1.0, cfg.replay_gain)]
+        record |= _statistics(robot, raw.fps, clip, curves, replays, cfg)
+        findings += check_limits(robot, clip, where) + _judge(curves, cfg, where)
+        findings += check_terminations(robot, clip, train, where)
+        if errors := [f for f in findings if f.level == "ERROR"]:
+            raise MotionError(*errors)
+    except Q1Error as e:
+        findings += [f for f in e.findings if f not in findings]
+        raise
+    finally:
+        write_json(out_json, {**record, "findings": [f.record() for f in findings]})
+    clip.save(out_npz)
+    for finding in findings:
+        log.log(logging.WARNING if finding.level == "WARN" else logging.INFO, finding)
+    lost = min(replays[0].lost.values(), default=None)
+    log.info(
+        "%s: %d frames, %.2f s at %g Hz; support gap %.0f mm while slow; carried by nothing %.2f × weight; plain PD %s",
+        *(source.name, clip.frames, clip.seconds, clip.fps, 1e3 * _slow_gap(curves, cfg), _carried(curves)),
+        "follows it to the end" if lost is None else f"loses it at frame {lost}",
+    )
+
+
+def check_terminations(robot: Robot, clip: Clip, cfg: TrainCfg, where: str) -> list[Finding]:
+    """Every termination on the reference itself, at each frame, and after a moment of plain PD tracking from there.
+
+    One that fires on the reference would end every episode there: an ERROR. What plain PD loses, a policy has to
+    learn: INFO.
+    """
+    still = cfg.model_copy(update={"reset": STILL, "randomization": RandomizationCfg(push=0)})
+    env = TrackingEnv(robot, clip, still, np.arange(clip.frames), "nominal")
+    out = StepBuffers.zeros(clip.frames, env.layout)
+    env.reset_all(out, np.arange(clip.frames))
+    never = np.zeros(clip.frames, bool)
+    findings = _fired(causes(env.view, cfg.termination, never, never), where, "on the reference itself")
+    for _ in range(HOLD_STEPS):
+        reference = out.rows[:, env.layout.reference_joint_pos]
+        env.step(((reference - robot.default_joint_pos) / robot.action_scale).astype(np.float32), out)
+    held = np.where(out.cause < Cause.MOTION_END, out.cause, Cause.NONE)
+    return findings + _fired(held, where, f"after {HOLD_STEPS} steps of plain PD from a frame")
+
+
+def _fired(cause: NDArray[np.integer], where: str, when: str) -> list[Finding]:
+    """One finding per termination that fired, with the start frames, (T,)."""
+    findings = []
+    for number in np.unique(cause[cause != Cause.NONE]):
+        frames = np.flatnonzero(cause == number)
+        found = f"{Cause(number).name.lower()} fires {when}, from {len(frames)} of {len(cause)} frames: {first(frames)}"
+        if when == "on the reference itself":
+            allowed, action = "no termination", "loosen train.termination or mend the clip"
+            findings.append(error("termination", where, found, allowed, action))
+        else:
+            findings.append(Finding("INFO", "termination", where, found))
+    return findings
+
+
+def _judge(curves: Followability, cfg: MotionCfg, where: str) -> list[Finding]:
+    findings = []
+    over = np.flatnonzero((curves.com_speed < cfg.slow_com_speed) & (curves.support_gap > cfg.max_support_gap))
+    if len(over):
+        found = (
+            f"centre of mass up to {curves.support_gap[over].max():.3f} m outside what touches the floor, while slow"
+        )
+        found += f", in {len(over)} frames: {first(over)}"
+        allowed = f"{cfg.max_support_gap:g} m below {cfg.slow_com_speed:g} m/s"
+        findings.append(warn("support", where, found, allowed, "physics may not follow; look at these frames"))
+    if _carried(curves) > cfg.max_carried:
+        found = f"{_carried(curves):.2f} of the body weight is carried by nothing (95 % of the frames have less)"
+        action = "is the clip off the floor, or faster than gravity?"
+        findings.append(warn("carried", where, found, f"{cfg.max_carried:g}", action))
+    return findings
+
+
+def _slow_gap(curves: Followability, cfg: MotionCfg) -> float:
+    """Largest support gap while the centre of mass is slow, m."""
+    return float(np.max(curves.support_gap, where=curves.com_speed < cfg.slow_com_speed, initial=0))
+
+
+def _carried(curves: Followability) -> float:
+    return float(np.percentile(curves.carried, 95))
+
+
+def _statistics(
+    robot: Robot, fps: float, clip: Clip, curves: Followability, replays: Sequence[Replay], cfg: MotionCfg
+) -> dict[str, Any]:
+    """What motion.json says beyond the findings: plain numbers, curves per frame of the normalised clip."""
+    speed = np.abs(clip.joint_vel).max(axis=0)
+    joints = {
+        name: {
+            "min": float(clip.joint_pos[:, j].min()),
+            "max": float(clip.joint_pos[:, j].max()),
+            "limits": robot.limits[j].tolist(),
+            "peak_speed": float(speed[j]),
+        }
+        for j, name in enumerate(robot.joint_names)
+    }
+    height = clip.body_pos_w[:, robot.anchor - 1, 2]
+    return {
+        "fps": {"file": fps, "normalised": clip.fps},
+        "frames": clip.frames,
+        "seconds": clip.seconds,
+        "anchor_height": {"first": float(height[0]), "last": float(height[-1]), "max": float(height.max())},
+        "joints": joints,
+        "followability": {
+            "support_gap_slow": _slow_gap(curves, cfg),
+            "carried_95": _carried(curves),
+            "carried_max": float(curves.carried.max()),
+            "curves": {name: np.round(value, 4).tolist() for name, value in vars(curves).items()},
+            "units": {"com_speed": "m/s", "support_gap": "m", "carried": "× weight", "contacts": "bodies on the floor"},
+        },
+        "replay": [asdict(r) for r in replays],
+    }

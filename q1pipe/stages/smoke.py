@@ -1,0 +1,98 @@
+"""Stage 3: the real training code for a moment, before hours are spent on it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from q1pipe.config import SmokeCfg, TrainCfg, workers_for
+from q1pipe.errors import Finding, Q1Error, error
+from q1pipe.files import write_json
+from q1pipe.learn.device import use
+from q1pipe.learn.history import numbers
+from q1pipe.learn.trainer import Trainer
+from q1pipe.motion.clip import Clip
+from q1pipe.robot import Robot
+from q1pipe.stages.train import cores, provenance, train
+
+log = logging.getLogger(__name__)
+
+
+def run(motion: Path, report: Path, device: Path, out_json: Path, settings: Mapping[str, Any]) -> None:
+    """Train for a few iterations on few environments and look at what came out.
+
+    Args:
+        motion: motion.npz.
+        report: motion.json; that the motion stage wrote it is what counts.
+        device: device.json.
+        out_json: smoke.json, written also when the run is refused.
+        settings: sections ``robot``, ``train``, ``smoke``, ``device``.
+
+    Raises:
+        Q1Error: a loss is not finite, physics is unstable, it ran on another device than the one chosen, or episodes
+            end as soon as they begin.
+    """
+    cfg: SmokeCfg = settings["smoke"]
+    chosen = json.loads(device.read_text(encoding="utf-8"))
+    envs = min(cfg.num_envs, settings["train"].num_envs)
+    budget = {"num_envs": envs, "num_workers": workers_for(envs, envs, cores())[0], "max_iterations": cfg.iterations}
+    small: TrainCfg = settings["train"].model_copy(update=budget)
+    robot, clip = Robot.load(settings["robot"]), Clip.load(motion)
+    meta = provenance(motion, robot, small, chosen)
+    torch_device = use(chosen["device"])
+    with tempfile.TemporaryDirectory(prefix="q1pipe-smoke-") as folder:
+        trainer = train(settings["robot"], robot, motion, clip, small, torch_device, Path(folder), meta, None)
+        rows = numbers(Path(folder) / "train.csv")
+    if trainer.signal:
+        raise SystemExit(128 + trainer.signal)
+    findings = judge(trainer, rows, chosen["device"], cfg, motion)
+    record = {
+        "device": str(trainer.device),
+        "environments": small.num_envs,
+        "workers": small.num_workers,
+        "iterations": len(rows),
+        "median_episode": float(np.median(trainer.lengths)) if trainer.lengths else None,
+        "unstable_share": max(row["sim_unstable"] for row in rows),
+        "steps_per_s": rows[-1]["sps"],
+        "rows": rows,
+        "findings": [f.record() for f in findings],
+        "versions": meta["versions"],
+    }
+    write_json(out_json, record)
+    if findings:
+        raise Q1Error(*findings)
+    log.info("[DONE] device=%s", trainer.device)
+
+
+def judge(trainer: Trainer, rows: list[dict[str, float]], device: str, cfg: SmokeCfg, motion: Path) -> list[Finding]:
+    """What speaks against a long run."""
+    findings = []
+    if str(trainer.device) != device:
+        findings.append(error("smoke-device", "device.json", f"asked for {device}, ran on {trainer.device}", device))
+    always = [key for key in rows[-1] if key not in ("ep_ret", "ep_len")]  # these wait for an episode to end
+    bad = [(key, row["iteration"]) for row in rows for key in always if not math.isfinite(row[key])]
+    if bad:
+        found = f"{bad[0][0]} is not finite at iteration {bad[0][1]:.0f}"
+        findings.append(error("smoke-nan", "train.csv", found, "numbers"))
+    unstable = max(row["sim_unstable"] for row in rows)
+    if unstable > cfg.max_unstable:
+        found = f"physics unstable in {unstable:.2%} of the steps"
+        action = "look at the robot's gains and the clip's jumps"
+        findings.append(error("smoke-unstable", str(motion), found, f"at most {cfg.max_unstable:.2%}", action))
+    median = float(np.median(trainer.lengths)) if trainer.lengths else math.inf
+    if median < cfg.min_median_episode:
+        shares = {name: np.mean([row[f"end_{name}"] for row in rows]) for name in trainer.causes}
+        main = max(shares, key=lambda name: shares[name])
+        found = f"the median episode lasts {median:g} steps; {shares[main]:.0%} of them end by {main}"
+        action = f"look at train.termination ({main}) and at the clip where episodes start"
+        findings.append(
+            error("smoke-terminations", str(motion), found, f"at least {cfg.min_median_episode} steps", action)
+        )
+    return findings

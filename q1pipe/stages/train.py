@@ -1,0 +1,286 @@
+"""Stage 4: train a policy in a run folder that outlives interruptions, and publish it."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import yaml
+
+from q1pipe.config import EvaluateCfg, RobotCfg, TrainCfg
+from q1pipe.errors import Q1Error, error
+from q1pipe.files import publish, replacing, write_json
+from q1pipe.learn import checkpoint
+from q1pipe.learn.device import use
+from q1pipe.learn.history import numbers
+from q1pipe.learn.policy import Critic, Policy, Shape
+from q1pipe.learn.trainer import BEST, Evaluate, Trainer
+from q1pipe.motion.clip import Clip
+from q1pipe.provenance import code_of, file_sha
+from q1pipe.robot import Robot
+from q1pipe.sim import observations, rewards, terminations
+from q1pipe.sim.env import Mode, TrackingEnv
+from q1pipe.sim.observations import Layout
+from q1pipe.sim.rewards import REWARD_TERMS
+from q1pipe.sim.sampler import AdaptiveSampler
+from q1pipe.sim.terminations import Cause
+from q1pipe.sim.workers import WorkerPool
+from q1pipe.stages.episodes import play
+
+log = logging.getLogger(__name__)
+
+BUDGET = {"max_iterations", "save_interval", "num_workers"}  # settings that do not change what a run computes
+PUBLISHED = {"mean_rew": 2.24, "ep_ret": 153.7, "ep_len": 68.0}  # end of the published 3000-iteration run
+POINTS = ("iteration", "env_steps", "mean_rew", "ep_ret", "ep_len", "wall_s")
+
+
+def run(
+    motion: Path,
+    device: Path,
+    smoke: Path,
+    runs_dir: Path,
+    policy: Path,
+    history: Path,
+    out_json: Path,
+    workers: int,
+    settings: Mapping[str, Any],
+) -> None:
+    """Train, or go on, or publish what is finished.
+
+    Args:
+        motion: motion.npz.
+        device: device.json.
+        smoke: smoke.json; that it exists is what counts.
+        runs_dir: folder of run folders.
+        policy: policy.pt, the best model.
+        history: train.csv, copy of the run folder's.
+        out_json: train.json, written last.
+        workers: physics processes, a divisor of num_envs.
+        settings: sections ``robot``, ``train``, ``device``.
+
+    Raises:
+        Q1Error: another process trains in the same folder, or training diverged.
+        SystemExit: 128 + signal number, after SIGINT or SIGTERM; everything is saved.
+    """
+    robot_cfg: RobotCfg = settings["robot"]
+    cfg: TrainCfg = settings["train"].model_copy(update={"num_workers": workers})
+    robot, clip = Robot.load(robot_cfg), Clip.load(motion)
+    chosen = json.loads(device.read_text(encoding="utf-8"))
+    meta = provenance(motion, robot, cfg, chosen)
+    folder = runs_dir / meta["fingerprint"]
+    folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder), logged(folder / "train.log"):
+        newest = checkpoint.newest(folder)
+        if not newest or newest[1]["iteration"] < cfg.max_iterations:
+            write_args(folder / "args.yaml", robot, cfg, meta)
+            torch_device = use(chosen["device"])
+            evaluate = judge(robot, clip, cfg, torch_device)
+            trainer = train(robot_cfg, robot, motion, clip, cfg, torch_device, folder, meta, evaluate)
+            if trainer.signal:
+                log.warning("stopped after iteration %d; the same command goes on from there", trainer.iteration)
+                sys.exit(128 + trainer.signal)
+        publish(folder / BEST, policy)
+        publish(folder / "train.csv", history)
+        write_json(out_json, summary(folder, meta))
+
+
+def train(
+    robot_cfg: RobotCfg,
+    robot: Robot,
+    motion: Path,
+    clip: Clip,
+    cfg: TrainCfg,
+    device: torch.device,
+    folder: Path,
+    meta: Mapping[str, Any],
+    evaluate: Evaluate | None,
+) -> Trainer:
+    """Join simulation and learner and train in a run folder to max_iterations or a signal."""
+    torch.set_num_threads(cores())  # the workers wait while the learner computes
+    torch.manual_seed(cfg.seed)
+    layout = Layout.of(robot)
+    shape = Shape(layout.actor_dim, layout.critic_dim, len(robot.joint_names), layout.reference_joint_pos.start)
+    policy = Policy(shape, cfg.policy, robot.default_joint_pos.tolist(), robot.action_scale.tolist()).to(device)
+    critic = Critic(layout.critic_dim, cfg.policy.hidden).to(device)
+    for line in tables(robot, cfg):
+        log.info(line)
+    log.info(
+        "training on %s: %d environments in %d workers, %d iterations of %d steps, in %s",
+        *(device, cfg.num_envs, cfg.num_workers, cfg.max_iterations, cfg.steps_per_env, folder),
+    )
+    with WorkerPool(robot_cfg, motion, cfg, cfg.num_workers, mode="train", horizon=cfg.steps_per_env) as pool:
+        trainer = Trainer(
+            pool,
+            AdaptiveSampler(clip.frames, cfg.control_hz, cfg.reset),
+            policy,
+            critic,
+            cfg,
+            layout.noise(cfg.noise),
+            folder,
+            terms=tuple(REWARD_TERMS),
+            causes=[cause.name.lower() for cause in Cause if cause],
+            meta=meta,
+            evaluate=evaluate,
+        )
+        trainer.run()
+    return trainer
+
+
+def cores() -> int:
+    """Processor cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def judge(robot: Robot, clip: Clip, cfg: TrainCfg, device: torch.device) -> Evaluate:
+    """What tells which model is the best: deterministic policies from frame 0, in the same episodes every time.
+
+    Half the score is undisturbed, half under noise, randomisation and pushes: a policy masters the first long before
+    the second.
+    """
+    limits = EvaluateCfg()
+    modes: tuple[Mode, ...] = ("nominal", "disturbed")
+    envs = {mode: TrackingEnv(robot, clip, cfg, np.arange(cfg.best_episodes), mode, cores()) for mode in modes}
+    noise_seed = {"nominal": None, "disturbed": cfg.seed}
+
+    def evaluate(policy: Policy) -> dict[str, float]:
+        played = {mode: play(policy, env, clip, limits, device, noise_seed[mode]) for mode, env in envs.items()}
+        result = {mode: episodes.summary() for mode, episodes in played.items()}
+        return {
+            "score": sum(r["ep_ret"] for r in result.values()) / len(result),
+            "success": result["nominal"]["success_rate"],
+            "finish": result["nominal"]["finish_rate"],
+            "finish_disturbed": result["disturbed"]["finish_rate"],
+            **{name: result["nominal"][name] for name in ("mean_rew", "ep_ret", "ep_len")},
+        }
+
+    return evaluate
+
+
+def provenance(motion: Path, robot: Robot, cfg: TrainCfg, device: Mapping[str, Any]) -> dict[str, Any]:
+    """What a run is made of; the fingerprint covers all of it that decides what it computes. `device`: device.json."""
+    settled = cfg.model_dump(mode="json", exclude=BUDGET)
+    made_of = {
+        "motion": file_sha(motion),
+        "robot": robot.sha,
+        "robot_settings": robot.cfg.model_dump(mode="json", exclude={"xml"}),
+        "train": settled,
+        "code": list(code_of(__name__)),
+    }
+    text = json.dumps(made_of, sort_keys=True, separators=(",", ":"))
+    packages = ("torch", "mujoco", "numpy")
+    return {
+        "fingerprint": hashlib.sha256(text.encode()).hexdigest()[:12],
+        "motion_sha": made_of["motion"],
+        "robot": robot.cfg.model_dump(mode="json"),
+        "robot_sha": robot.sha,
+        "train": cfg.model_dump(mode="json"),
+        "code": made_of["code"],
+        "device": device["device"],
+        "device_name": device["name"],
+        "versions": {name: version(name) for name in packages},
+    }
+
+
+def tables(robot: Robot, cfg: TrainCfg) -> list[str]:
+    """The task as text: observation, reward and termination terms of this run."""
+    layout = Layout.of(robot)
+    lines = [f"observation: actor {layout.actor_dim}, critic {layout.critic_dim}"]
+    lines += [
+        f"  {name:20} {width:4d}  {f'± {noise:g}' if noise else '':7} {who}"
+        for who, name, width, noise in observations.describe(layout, cfg.noise)
+    ]
+    lines += ["reward: weight, σ"]
+    lines += [
+        f"  {name:20} {weight:+6.2f}  {f'{sigma:g}' if sigma else ''}".rstrip()
+        for name, weight, sigma in rewards.describe(cfg.reward)
+    ]
+    lines += ["end of an episode:"]
+    lines += [f"  {name:20} {when}" for name, when in terminations.describe(robot, cfg.termination)]
+    return lines
+
+
+def write_args(path: Path, robot: Robot, cfg: TrainCfg, meta: Mapping[str, Any]) -> None:
+    """Write the resolved settings, versions, hashes and the term tables, for people."""
+    record = {**meta, "robot": robot.cfg.model_dump(mode="json"), "tables": tables(robot, cfg)}
+    with replacing(path) as temporary:
+        temporary.write_text(yaml.safe_dump(record, sort_keys=False, allow_unicode=True, width=120), encoding="utf-8")
+
+
+def summary(folder: Path, meta: Mapping[str, Any]) -> dict[str, Any]:
+    """train.json: key points of the curves, and what they took."""
+    rows = numbers(folder / "train.csv")
+    evaluations = numbers(folder / "eval.csv")
+    last = rows[-1]
+    points = {"first": rows[0], "last": last, "best": max(rows, key=lambda row: row["mean_rew"])}
+    busy = sum(row["collect_s"] + row["update_s"] for row in rows)
+    best = checkpoint.load(folder / BEST)["evaluation"]
+    return {
+        "fingerprint": meta["fingerprint"],
+        "iterations": int(last["iteration"]),
+        "env_steps": int(last["env_steps"]),
+        "wall_s": last["wall_s"],
+        "device": meta["device"],
+        "device_name": meta["device_name"],
+        "device_hours": last["wall_s"] / 3600,
+        "env_steps_per_s": last["env_steps"] / busy,
+        "curves": {name: {key: row[key] for key in POINTS} for name, row in points.items()},
+        "best_model": best,
+        "evaluations": evaluations,
+        "published_run": PUBLISHED,
+        "passed_published_after": {key: passed(rows, key, value) for key, value in PUBLISHED.items()},
+        "code": meta["code"],
+        "hashes": {"motion": meta["motion_sha"], "robot": meta["robot_sha"]},
+        "versions": meta["versions"],
+    }
+
+
+def passed(rows: list[dict[str, float]], key: str, value: float) -> dict[str, float] | None:
+    """Environment steps and wall time at the first iteration whose `key` is at least a value; none if it never was."""
+    first = next((row for row in rows if row[key] >= value), None)
+    return first and {"env_steps": int(first["env_steps"]), "wall_s": first["wall_s"]}
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the run folder's lock; it goes with the process, however it ends.
+
+    Raises:
+        Q1Error: another process holds it.
+    """
+    with open(folder / "lock", "a+", encoding="utf-8") as f:
+        try:
+            fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            f.seek(0)
+            found = f"process {f.read().strip() or '?'} already trains there"
+            action = "wait for it, or end that process"
+            raise Q1Error(error("locked", str(folder), found, "one trainer per run folder", action)) from None
+        f.truncate(0)
+        f.write(str(os.getpid()))
+        f.flush()
+        yield
+
+
+@contextmanager
+def logged(path: Path) -> Iterator[None]:
+    """Append what is logged to a file that spans all attempts."""
+    handler = logging.FileHandler(path, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
+    logger = logging.getLogger("q1pipe")
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        handler.close()

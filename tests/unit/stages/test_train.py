@@ -1,0 +1,278 @@
+"""Training on a real robot and clip, tiny: what comes out does not depend on workers or interruptions."""
+
+import csv
+import json
+import logging
+import math
+import os
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from q1pipe.config import DeviceCfg, PolicyCfg, PpoCfg, ResetCfg, RobotCfg, SmokeCfg, TrainCfg
+from q1pipe.errors import Q1Error
+from q1pipe.learn.policy import Policy
+from q1pipe.learn.trainer import TIME_COLUMNS, Trainer
+from q1pipe.robot import Robot
+from q1pipe.stages import smoke, train
+from tests.clips import standing_clip
+
+CPU = {"device": "cpu", "name": "a processor"}
+TINY = TrainCfg(
+    num_envs=8,
+    num_workers=1,
+    max_iterations=4,
+    steps_per_env=6,
+    save_interval=2,
+    best_episodes=2,
+    policy=PolicyCfg(hidden=(16, 8)),
+    reset=ResetCfg(bin_seconds=0.1),
+)
+
+
+@pytest.fixture(scope="session")
+def motion(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("motion") / "motion.npz"
+    standing_clip(Robot.load(RobotCfg()), frames=12).save(path)
+    return path
+
+
+class Stage:
+    """The stage, run in a folder of its own."""
+
+    def __init__(self, folder: Path, motion: Path):
+        self.folder, self.motion = folder, motion
+        (folder / "device.json").write_text(json.dumps(CPU))
+
+    def run(self, cfg: TrainCfg = TINY, workers: int = 1) -> list[dict[str, str]]:
+        f = self.folder
+        settings = {"robot": RobotCfg(), "train": cfg, "device": DeviceCfg(), "smoke": SmokeCfg()}
+        published = (f / "policy.pt", f / "train.csv", f / "train.json")
+        train.run(self.motion, f / "device.json", f / "smoke.json", f / "runs", *published, workers, settings)
+        return rows(f / "train.csv")
+
+    @property
+    def runs(self) -> list[Path]:
+        return sorted((self.folder / "runs").iterdir())
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    """train.csv without what the clock says."""
+    with open(path, newline="") as f:
+        return [{k: v for k, v in row.items() if k not in TIME_COLUMNS} for row in csv.DictReader(f)]
+
+
+@pytest.fixture
+def stage(tmp_path: Path, motion: Path) -> Stage:
+    return Stage(tmp_path, motion)
+
+
+@pytest.fixture(scope="session")
+def reference(tmp_path_factory: pytest.TempPathFactory, motion: Path) -> Stage:
+    """An uninterrupted run with one worker."""
+    stage = Stage(tmp_path_factory.mktemp("reference"), motion)
+    stage.run()
+    return stage
+
+
+def test_history_and_summary(reference: Stage):
+    history = rows(reference.folder / "train.csv")
+    assert [row["iteration"] for row in history] == ["1", "2", "3", "4"]
+    assert history[-1]["env_steps"] == str(4 * 6 * 8)
+    terms = [float(history[-1][name]) for name in train.REWARD_TERMS]
+    assert len(terms) == 9
+    assert sum(terms) == pytest.approx(float(history[-1]["mean_rew"]), rel=1e-4)
+    assert sum(float(v) for k, v in history[-1].items() if k.startswith("end_")) == pytest.approx(1)
+    summary = json.loads((reference.folder / "train.json").read_text())
+    assert summary["fingerprint"] == reference.runs[0].name
+    assert (summary["iterations"], summary["env_steps"]) == (4, 192)
+    assert [e["iteration"] for e in summary["evaluations"]] == [2, 4]
+    best = max(e["ep_ret"] for e in summary["evaluations"])
+    assert summary["best_model"]["ep_ret"] == pytest.approx(best)
+    assert summary["passed_published_after"]["ep_len"] is None  # 11 steps at most
+    assert summary["env_steps_per_s"] > 0
+
+
+def test_run_folder(reference: Stage):
+    names = {p.name for p in reference.runs[0].iterdir()}
+    assert {"args.yaml", "train.csv", "eval.csv", "model_2.pt", "model_4.pt", "model_best.pt", "train.log"} <= names
+    assert any(name.startswith("events.out.tfevents") for name in names)
+    args = yaml.safe_load((reference.runs[0] / "args.yaml").read_text())
+    assert args["train"]["num_envs"] == 8
+    assert any("last_action" in line for line in args["tables"])
+
+
+def test_published_policy_is_complete_and_is_the_best(reference: Stage):
+    content = torch.load(reference.folder / "policy.pt", weights_only=True)
+    policy = Policy.from_record(content["policy"])
+    best = torch.load(reference.runs[0] / "model_best.pt", weights_only=True)
+    obs = torch.randn(3, policy.shape.actor)
+    assert torch.equal(policy(obs), Policy.from_record(best["policy"])(obs))
+    assert policy.shape.actor == 119
+    assert policy.normalizer.count > 0
+    assert content["meta"]["fingerprint"] == reference.runs[0].name
+    assert content["evaluation"]["iteration"] in (2, 4)
+
+
+@pytest.mark.parametrize("workers", [2, 4])
+def test_history_does_not_depend_on_the_number_of_workers(reference: Stage, stage: Stage, workers: int):
+    assert stage.run(workers=workers) == rows(reference.folder / "train.csv")
+    assert stage.runs[0].name == reference.runs[0].name
+
+
+def test_history_depends_on_the_seed(reference: Stage, stage: Stage):
+    other = stage.run(TINY.model_copy(update={"seed": 2, "max_iterations": 1}))
+    assert other[0] != rows(reference.folder / "train.csv")[0]
+
+
+def test_more_iterations_go_on_bit_for_bit(reference: Stage, stage: Stage):
+    short = stage.run(TINY.model_copy(update={"max_iterations": 3}))
+    assert len(short) == 3
+    assert stage.run(workers=2) == rows(reference.folder / "train.csv")
+    assert len(stage.runs) == 1
+    before, after = (torch.load(s.runs[0] / "model_4.pt", weights_only=True) for s in (reference, stage))
+    assert str(before["policy"]["state"]) == str(after["policy"]["state"])
+    assert before["rng"]["device"].equal(after["rng"]["device"])
+
+
+class StopAtFirstIteration(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.getMessage().startswith("train 1/"):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_stopped_by_a_signal_it_saves_and_goes_on_bit_for_bit(reference: Stage, stage: Stage):
+    logger, stop = logging.getLogger("q1pipe"), StopAtFirstIteration()
+    logger.setLevel(logging.INFO)
+    logger.addHandler(stop)
+    try:
+        with pytest.raises(SystemExit) as e:
+            stage.run()
+    finally:
+        logger.removeHandler(stop)
+    assert e.value.code == 128 + signal.SIGTERM
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    assert (stage.runs[0] / "model_1.pt").exists()
+    assert not (stage.folder / "train.json").exists()
+    assert stage.run() == rows(reference.folder / "train.csv")
+
+
+def test_killed_between_checkpoints_it_goes_back_to_the_last(reference: Stage, stage: Stage):
+    stage.run(TINY.model_copy(update={"max_iterations": 3, "save_interval": 1}))
+    for name in ("model_3.pt", "model_2.pt"):  # the newest half written, the one before lost
+        path = stage.runs[0] / name
+        path.write_bytes(path.read_bytes()[:1000]) if name == "model_3.pt" else path.unlink()
+    assert stage.run() == rows(reference.folder / "train.csv")
+    assert (stage.runs[0] / "model_3.pt.corrupt").exists()
+
+
+def test_finished_run_is_published_again_at_once(reference: Stage, motion: Path, tmp_path: Path):
+    before = {p: p.stat().st_mtime_ns for p in reference.runs[0].glob("model_*.pt")}
+    policy = (reference.folder / "policy.pt").read_bytes()
+    summary = (reference.folder / "train.json").read_text()
+    for name in ("policy.pt", "train.csv", "train.json"):
+        (reference.folder / name).unlink()
+    reference.run()
+    assert {p: p.stat().st_mtime_ns for p in reference.runs[0].glob("model_*.pt")} == before
+    assert (reference.folder / "policy.pt").read_bytes() == policy
+    assert (reference.folder / "train.json").read_text() == summary
+
+
+def test_fingerprint_covers_what_decides_the_result_and_not_the_budget(motion: Path):
+    robot = Robot.load(RobotCfg())
+
+    def fingerprint(**changes: object) -> str:
+        return train.provenance(motion, robot, TINY.model_copy(update=changes), CPU)["fingerprint"]
+
+    same = fingerprint()
+    assert fingerprint(max_iterations=9, save_interval=9, num_workers=2) == same
+    assert train.provenance(motion, robot, TINY, {"device": "npu:0", "name": "an accelerator"})["fingerprint"] == same
+    for change in ({"seed": 2}, {"num_envs": 4}, {"ppo": PpoCfg(gamma=0.9)}, {"policy": PolicyCfg(skip=False)}):
+        assert fingerprint(**change) != same
+
+
+def test_second_trainer_in_the_same_folder_is_refused(tmp_path: Path):
+    refused = pytest.raises(Q1Error, match=rf"\[locked\].*process {os.getpid()} already trains")
+    with train.locked(tmp_path), refused, train.locked(tmp_path):
+        pass
+    with train.locked(tmp_path):  # let go of
+        pass
+
+
+def test_divergence_stops_with_iteration_and_quantity(stage: Stage):
+    wild = TINY.model_copy(update={"ppo": PpoCfg(learning_rate=1e30, learning_rate_range=(1e30, 1e30))})
+    with pytest.raises(Q1Error, match=r"not-finite\].*iteration 1 .*not finite"):
+        stage.run(wild)
+    assert not list(stage.runs[0].glob("model_*.pt"))
+
+
+def test_a_step_is_one_copy_in_and_one_copy_out(motion: Path, tmp_path: Path):
+    """Counts the tensor operations that touch the memory that workers and learner share."""
+
+    class Touches(TorchDispatchMode):
+        def __init__(self, trainer: Trainer):
+            super().__init__()
+            self.trainer, self.counts = trainer, {"rows": 0, "actions": 0, "others": 0}
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            pool = self.trainer.pool
+            looks = func is torch.ops.aten.lift_fresh.default  # from_numpy: no data moves
+            for tensor in (a for a in args if isinstance(a, torch.Tensor) and not looks):
+                for name, array in ((n, a) for n, a in vars(pool).items() if hasattr(a, "ctypes")):
+                    if array.ctypes.data <= tensor.data_ptr() < array.ctypes.data + array.nbytes:
+                        self.counts[name if name in self.counts else "others"] += 1
+            return func(*args, **(kwargs or {}))
+
+    counts = {}
+
+    class Counted(Trainer):
+        def collect(self) -> None:
+            with Touches(self) as touches:
+                super().collect()
+            counts[self.iteration] = touches.counts
+
+    original, train.Trainer = train.Trainer, Counted
+    try:
+        robot, clip = Robot.load(RobotCfg()), train.Clip.load(motion)
+        cpu = torch.device("cpu")
+        train.train(RobotCfg(), robot, motion, clip, TINY, cpu, tmp_path, {}, None)
+    finally:
+        train.Trainer = original
+    assert counts == dict.fromkeys(range(4), {"rows": 6, "actions": 6, "others": 0})
+
+
+def test_smoke_passes_and_says_so(stage: Stage, motion: Path, caplog: pytest.LogCaptureFixture):
+    logger = logging.getLogger("q1pipe")
+    logger.propagate = True
+    logger.setLevel(logging.INFO)
+    out = stage.folder / "smoke.json"
+    settings = {"robot": RobotCfg(), "train": TINY, "device": DeviceCfg(), "smoke": SmokeCfg(num_envs=4, iterations=2)}
+    smoke.run(motion, stage.folder / "motion.json", stage.folder / "device.json", out, settings)
+    record = json.loads(out.read_text())
+    assert (record["device"], record["environments"], record["iterations"]) == ("cpu", 4, 2)
+    assert record["findings"] == []
+    assert "[DONE] device=cpu" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("lengths", "changes", "code"),
+    [
+        ([1, 2, 2, 9], {}, "smoke-terminations"),
+        ([30], {"sim_unstable": 0.01}, "smoke-unstable"),
+        ([30], {"value_loss": math.nan}, "smoke-nan"),
+        ([30], {"device": "npu:0"}, "smoke-device"),
+    ],
+)
+def test_smoke_refuses(reference: Stage, lengths: list[int], changes: dict[str, object], code: str):
+    with open(reference.folder / "train.csv", newline="") as f:
+        history = [{k: float(v) for k, v in row.items()} for row in csv.DictReader(f)]
+    device = changes.pop("device", "cpu")
+    history[-1].update(changes)
+    trainer = Trainer.__new__(Trainer)
+    trainer.device, trainer.lengths, trainer.causes = torch.device("cpu"), lengths, ["anchor_z", "tilt", "body_z"]
+    findings = smoke.judge(trainer, history, device, SmokeCfg(min_median_episode=3), Path("motion.npz"))
+    assert [f.code for f in findings] == [code]
