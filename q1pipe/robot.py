@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import difflib
 import fnmatch
-import hashlib
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from numpy.typing import NDArray
 from q1pipe.config import RobotCfg
 from q1pipe.errors import RobotError, error, first
 from q1pipe.geometry import lowest_points
+from q1pipe.provenance import mjcf_sha
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
@@ -40,7 +40,7 @@ class Robot:
     Attributes:
         cfg: the configuration it was made from.
         model: the completed model.
-        sha: hash of the MJCF and the files it includes, 12 hex digits.
+        sha: hash of the MJCF and the files it refers to, 12 hex digits.
         joint_names: J names, model order; the order of actions and of every ``joint_*`` array.
         body_names: B names, model order; row i is body id i + 1.
         qpos_adr: (J,) addresses in qpos; the root's pose is qpos[:7].
@@ -113,7 +113,7 @@ class Robot:
             model = spec.compile()
         except ValueError as e:
             raise RobotError(error("robot-compile", str(path), str(e), "a model that MuJoCo compiles")) from None
-        return _measure(cfg, model, mjcf_sha(cfg), [j.name for j in joints], path)
+        return _measure(cfg, model, mjcf_sha(path), [j.name for j in joints], path)
 
     def body(self, name: str) -> int:
         """Body id of a name.
@@ -138,16 +138,6 @@ class Robot:
 def mjcf_path(cfg: RobotCfg) -> Path:
     """The MJCF of a configuration: its own, or the one that ships with q1pipe."""
     return Path(cfg.xml) if cfg.xml else Path(str(resources.files("q1pipe"))) / SHIPPED
-
-
-def mjcf_sha(cfg: RobotCfg) -> str:
-    """Hash of the MJCF and every file below its folder that it could refer to, 12 hex digits."""
-    path = mjcf_path(cfg)
-    digest = hashlib.sha256(path.read_bytes())
-    for asset in sorted(p for p in path.parent.rglob("*") if p.suffix.lower() in {".xml", ".stl", ".obj", ".msh"}):
-        digest.update(asset.relative_to(path.parent).as_posix().encode())
-        digest.update(asset.read_bytes())
-    return digest.hexdigest()[:12]
 
 
 def _read(path: Path) -> mujoco.MjSpec:
@@ -181,8 +171,19 @@ def _add_scene(spec: mujoco.MjSpec, cfg: RobotCfg, path: Path) -> None:
     if planes:
         planes[0].name = FLOOR
     else:
-        spec.worldbody.add_geom(
+        floor = spec.worldbody.add_geom(
             name=FLOOR, type=mujoco.mjtGeom.mjGEOM_PLANE, size=[0, 0, 0.05], friction=[1, 0.005, 0.0001], condim=3
+        )
+        floor.material = _checkered(spec)
+    if not any(t.type == mujoco.mjtTexture.mjTEXTURE_SKYBOX for t in spec.textures):
+        spec.add_texture(
+            name="q1pipe_sky",
+            type=mujoco.mjtTexture.mjTEXTURE_SKYBOX,
+            builtin=mujoco.mjtBuiltin.mjBUILTIN_GRADIENT,
+            rgb1=[0.93, 0.95, 0.97],
+            rgb2=[0.70, 0.76, 0.83],
+            width=64,
+            height=384,
         )
     if not spec.lights:
         spec.worldbody.add_light(
@@ -203,6 +204,23 @@ def _add_scene(spec: mujoco.MjSpec, cfg: RobotCfg, path: Path) -> None:
         # which data (bit set), which contact where there are several, how many contacts
         intprm=[1 << int(mujoco.mjtConDataField.mjCONDATA_FORCE), _REDUCE_MAXFORCE, 1],
     )
+
+
+def _checkered(spec: mujoco.MjSpec) -> str:
+    """A material with squares of half a metre, so that a picture shows motion and size."""
+    name = "q1pipe_floor"
+    spec.add_texture(
+        name=name,
+        type=mujoco.mjtTexture.mjTEXTURE_2D,
+        builtin=mujoco.mjtBuiltin.mjBUILTIN_CHECKER,
+        rgb1=[0.62, 0.66, 0.70],
+        rgb2=[0.55, 0.59, 0.63],
+        width=64,
+        height=64,
+    )
+    material = spec.add_material(name=name, texuniform=True, texrepeat=[1, 1])
+    material.textures[mujoco.mjtTextureRole.mjTEXROLE_RGB] = name
+    return name
 
 
 _REDUCE_MAXFORCE = 2  # MuJoCo's contact sensor: 0 none, 1 mindist, 2 maxforce, 3 netforce

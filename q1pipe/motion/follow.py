@@ -2,8 +2,8 @@
 
 Keyframes are a drawing; physics need not be able to follow it (hands that float, a roll that nothing pushes). Here the
 robot itself, under its own PD gains and torque limits, is steered along the drawing: at every knot, candidate offsets
-to the PD targets are simulated over a short horizon (MPPI: weights exp(-cost), Williams et al. 2017), and the best blend
-is executed. What it really did, smoothed, is the clip: it is carried by contacts alone because it happened.
+to the PD targets are simulated over a short horizon (MPPI: weights exp(-cost), Williams et al. 2017), and the best
+blend is executed. What it really did, smoothed, is the clip: it is carried by contacts alone because it happened.
 A second pass follows the smoothed first one, which removes what smoothing broke, and measures how followable it is.
 """
 

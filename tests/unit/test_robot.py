@@ -8,7 +8,7 @@ import pytest
 
 from q1pipe.config import RobotCfg
 from q1pipe.errors import RobotError
-from q1pipe.robot import Robot, mjcf_path, mjcf_sha
+from q1pipe.robot import Robot
 
 LEGS = ("hip_pitch", "hip_roll", "hip_yaw", "knee", "ankle_pitch", "ankle_roll")
 ARMS = ("shoulder_pitch", "shoulder_roll", "shoulder_yaw", "elbow")
@@ -186,11 +186,3 @@ def test_what_is_wrong_is_said(tmp_path, cfg, words):
         Robot.load(bare(tmp_path, **{k: v for k, v in cfg.items() if k != "xml"}).model_copy(update=cfg))
     for word in words:
         assert word in str(caught.value)
-
-
-def test_sha_follows_the_content(tmp_path):
-    cfg = bare(tmp_path)
-    before = mjcf_sha(cfg)
-    assert mjcf_sha(cfg) == before
-    mjcf_path(cfg).write_text(mjcf_path(cfg).read_text().replace('mass="2"', 'mass="3"'))
-    assert mjcf_sha(cfg) != before

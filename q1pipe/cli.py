@@ -1,0 +1,162 @@
+"""The command line: one command per stage, for the workflow, and `compose`, for people.
+
+Each command imports its stage when it is called, so that no command pays for another one's torch.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from q1pipe.config import RobotCfg, load_settings, workers_for
+from q1pipe.errors import EXIT_USER_ERROR, Q1Error
+from q1pipe.log import setup
+
+# A torch_npu without CANN kills `import torch` through torch's back-end entry points; before anything imports torch.
+os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
+
+Input = Annotated[Path, typer.Option(exists=True, dir_okay=False)]
+Output = Annotated[Path, typer.Option()]
+Number = Annotated[int, typer.Option(min=1)]
+Settings = Annotated[str, typer.Option(help="sections of the configuration, JSON")]
+Log = Annotated[Path | None, typer.Option(help="file for what is printed")]
+Name = Annotated[str, typer.Option(help="motion; begins each line that is printed")]
+
+
+@app.command()
+def motion(
+    source: Input, out_npz: Output, out_json: Output, settings: Settings, log: Log = None, name: Name = ""
+) -> None:
+    """Check a motion file and write it in the normalised format."""
+    with _reported(log, name):
+        from q1pipe.stages import motion as stage
+
+        stage.run(source, out_npz, out_json, load_settings(settings))
+
+
+@app.command()
+def device(out_json: Output, settings: Settings, log: Log = None) -> None:
+    """Find the device that trains, and prove that it computes."""
+    with _reported(log):
+        from q1pipe.stages import device as stage
+
+        stage.run(out_json, load_settings(settings))
+
+
+@app.command()
+def smoke(
+    motion: Input,
+    report: Annotated[Path, typer.Option(exists=True, dir_okay=False, help="motion.json")],
+    device: Annotated[Path, typer.Option(exists=True, dir_okay=False, help="device.json")],
+    out_json: Output,
+    settings: Settings,
+    log: Log = None,
+    name: Name = "",
+) -> None:
+    """Train for a moment, to see that it can be done."""
+    with _reported(log, name):
+        from q1pipe.stages import smoke as stage
+
+        stage.run(motion, report, device, out_json, load_settings(settings))
+
+
+@app.command()
+def train(
+    motion: Input,
+    device: Input,
+    smoke: Input,
+    runs_dir: Annotated[Path, typer.Option(help="folder of run folders, which are kept")],
+    policy: Output,
+    history: Annotated[Path, typer.Option(help="train.csv")],
+    out_json: Output,
+    workers: Annotated[int, typer.Option(min=1, help="physics processes asked for")],
+    threads: Annotated[int, typer.Option(min=1, help="cores to use; fewer cores than workers: fewer workers")],
+    settings: Settings,
+    log: Log = None,
+    name: Name = "",
+) -> None:
+    """Train a policy, or go on where training stopped."""
+    with _reported(log, name) as logger:
+        sections = load_settings(settings)
+        count, finding = workers_for(sections["train"].num_envs, workers, threads)
+        if finding:
+            logger.warning(finding)
+        from q1pipe.stages import train as stage
+
+        stage.run(motion, device, smoke, runs_dir, policy, history, out_json, count, sections)
+
+
+@app.command()
+def evaluate(
+    policy: Input,
+    train_json: Input,
+    motion: Input,
+    out_json: Output,
+    threads: Number,
+    settings: Settings,
+    log: Log = None,
+    name: Name = "",
+) -> None:
+    """Judge a policy over many episodes."""
+    with _reported(log, name):
+        from q1pipe.stages import evaluate as stage
+
+        stage.run(policy, train_json, motion, out_json, threads, load_settings(settings))
+
+
+@app.command()
+def compose(
+    keyframes: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="keyframes, YAML")],
+    out: Annotated[Path, typer.Argument(help="motion file to write, such as config/getUp.npz")],
+) -> None:
+    """Make a motion file from keyframes, for the shipped robot or the one in Q1_XML."""
+    with _reported() as logger:
+        from q1pipe.motion.compose import compose_file
+
+        for finding in compose_file(keyframes, out, _robot()):
+            logger.info(finding)
+
+
+@app.command()
+def sheet(
+    source: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="motion file, npz")],
+    out: Annotated[Path, typer.Argument(help="picture to write, PNG")],
+) -> None:
+    """Draw a motion as one picture, for the shipped robot or the one in Q1_XML."""
+    with _reported():
+        from q1pipe.report.sheet import sheet_file
+
+        sheet_file(source, out, _robot())
+
+
+def _robot() -> RobotCfg:
+    """The robot of the commands for people, which read no configuration."""
+    return RobotCfg(xml=os.environ.get("Q1_XML") or None)
+
+
+@contextmanager
+def _reported(log: Path | None = None, name: str = "") -> Iterator[logging.Logger]:
+    """Print and log what goes wrong: a person's mistake as its findings, exit code 2; a bug with its traceback, 1."""
+    logger = setup(log, f"[{name}] " if name else "")
+    try:
+        yield logger
+    except Q1Error as e:
+        for finding in e.findings:
+            logger.error(finding)
+        raise typer.Exit(EXIT_USER_ERROR) from None
+    except Exception:
+        logger.exception("this is a bug in q1pipe, not a mistake of yours:")
+        raise typer.Exit(1) from None
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    app()

@@ -1,0 +1,66 @@
+"""A contact sheet: a motion as one picture, which a person looks at first."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+# Without a screen MuJoCo's default back-end dies; it is chosen when mujoco is first imported.
+if sys.platform == "linux" and not os.environ.get("DISPLAY"):
+    os.environ.setdefault("MUJOCO_GL", "egl")
+
+import imageio.v3 as imageio
+import mujoco
+import numpy as np
+
+from q1pipe.config import MotionCfg, RobotCfg
+from q1pipe.files import replacing
+from q1pipe.motion.clip import Clip
+from q1pipe.motion.followability import clip_qpos
+from q1pipe.motion.formats import read_npz
+from q1pipe.motion.normalise import check_kinematics, normalise
+from q1pipe.robot import Robot
+
+WIDTH, HEIGHT = 240, 200  # of a tile, pixels
+COLUMNS = 8
+TILES = 32
+
+
+def sheet_file(source: Path, out: Path, cfg: RobotCfg) -> None:
+    """Draw a motion file.
+
+    Args:
+        source: npz.
+        out: PNG.
+        cfg: the robot.
+
+    Raises:
+        MotionError: the file is not a motion of this robot.
+    """
+    robot = Robot.load(cfg)
+    raw, _ = read_npz(source, robot)
+    check_kinematics(robot, raw, MotionCfg().max_body_error, source)
+    picture = draw(robot, normalise(robot, raw, raw.fps))
+    with replacing(out) as temporary:
+        imageio.imwrite(temporary, picture, extension=".png")
+
+
+def draw(robot: Robot, clip: Clip) -> np.ndarray:
+    """Evenly spaced frames in rows, first to last, seen from the side. (height, width, 3) uint8."""
+    frames = np.linspace(0, clip.frames - 1, min(TILES, clip.frames)).round().astype(int)
+    qpos, data = clip_qpos(robot, clip), mujoco.MjData(robot.model)
+    camera = mujoco.MjvCamera()
+    camera.azimuth, camera.elevation, camera.distance = 235, -15, 1.7 * robot.standing_height
+    tiles = []
+    with mujoco.Renderer(robot.model, HEIGHT, WIDTH) as renderer:
+        for frame in frames:
+            data.qpos[:] = qpos[frame]
+            mujoco.mj_forward(robot.model, data)
+            camera.lookat[:] = [*qpos[frame, :2], 0.45 * robot.standing_height]
+            renderer.update_scene(data, camera)
+            tiles.append(renderer.render())
+    blank = np.full_like(tiles[0], 255)
+    tiles += [blank] * (-len(tiles) % COLUMNS)
+    rows = [np.concatenate(tiles[i : i + COLUMNS], axis=1) for i in range(0, len(tiles), COLUMNS)]
+    return np.concatenate(rows)

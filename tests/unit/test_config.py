@@ -1,0 +1,274 @@
+"""The configuration: the shipped files, checks, overrides, and the text that decides what is stale."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from q1pipe.config import Config, Settings, TrainCfg, load_settings, workers_for
+from q1pipe.errors import ConfigError
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def no_override(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("Q1_XML", raising=False)
+
+
+def problems(config: dict[str, Any], **kwargs: Any) -> list[str]:
+    with pytest.raises(ConfigError) as e:
+        Settings(config, **kwargs)
+    return [str(f) for f in e.value.findings]
+
+
+def leaves(tree: Any, path: str = "") -> dict[str, Any]:
+    if not isinstance(tree, dict) or not tree:
+        return {path: tree}
+    return {k: v for name, value in tree.items() for k, v in leaves(value, f"{path}.{name}").items()}
+
+
+# --- the shipped files
+
+
+def test_config_yaml_holds_every_key_with_its_default() -> None:
+    written = yaml.safe_load((ROOT / "config/config.yaml").read_text(encoding="utf-8"))
+    assert leaves(written) == leaves(Config().model_dump(mode="json"))
+
+
+def test_config_yaml_comments_every_value() -> None:
+    lines = (ROOT / "config/config.yaml").read_text(encoding="utf-8").splitlines()
+    bare = [line for line in lines if ":" in line and not line.rstrip().endswith(":") and "#" not in line]
+    assert bare == []
+
+
+@pytest.mark.parametrize("overlay", ["config/laptop.yaml", "tests/workflow/tiny.yaml"])
+def test_overlays_change_what_they_say_and_nothing_else(overlay: str) -> None:
+    base = yaml.safe_load((ROOT / "config/config.yaml").read_text(encoding="utf-8"))
+    change = yaml.safe_load((ROOT / overlay).read_text(encoding="utf-8"))
+    for section, values in change.items():
+        base[section] = deep(base[section], values)
+    defaults, now = leaves(Config().model_dump(mode="json")), leaves(Settings(base).of().model_dump(mode="json"))
+    assert {key: now[key] for key in now if now[key] != defaults[key]} == leaves(change)
+
+
+def deep(below: Any, above: Any) -> Any:
+    if not isinstance(below, dict) or not isinstance(above, dict):
+        return above
+    return below | {key: deep(below.get(key), value) for key, value in above.items()}
+
+
+# --- what is an error, and what it says
+
+
+def test_unknown_key_names_the_key_that_was_meant() -> None:
+    (line,) = problems({"train": {"itterations": 5}})
+    assert line.startswith("ERROR [config] config: train.itterations — unknown key — train has num_envs, num_workers, ")
+    assert line.endswith("— did you mean max_iterations?")
+
+
+def test_key_of_another_section_is_found_there() -> None:
+    (line,) = problems({"train": {"learning_rate": 1e-3}})
+    assert line.endswith("— did you mean train.ppo.learning_rate?")
+
+
+def test_unknown_section_names_the_sections() -> None:
+    (line,) = problems({"trian": {}})
+    assert line == (
+        "ERROR [config] config: trian — unknown key — "
+        "sections are robot, motion, device, smoke, train, evaluate, motions — did you mean train?"
+    )
+
+
+def test_all_problems_are_told_at_once_with_value_and_bound() -> None:
+    found = problems(
+        {
+            "train": {
+                "num_envs": 1000,
+                "ppo": {"clip": -1, "learning_rate": "fast"},
+                "policy": {"hidden": [64, 0]},
+                "reset": {"z": [0.2, 0.1]},
+                "seeed": 3,
+            },
+            "evaluate": {"min_success": 1.5},
+            "motions": {"getUp": {"train": {"noise": {"joint_pos": -0.1}}}},
+        }
+    )
+    assert [line.split(" — ")[0].removeprefix("ERROR [config] config: ") for line in found] == [
+        "train.num_workers",
+        "train.ppo.learning_rate",
+        "train.ppo.clip",
+        "train.policy.hidden[1]",
+        "train.reset.z",
+        "train.seeed",
+        "evaluate.min_success",
+        "motions.getUp.train.noise.joint_pos",
+    ]
+    assert found[2].endswith("train.ppo.clip — -1 — greater than 0")
+
+
+def test_uneven_split_names_both_numbers_and_the_nearest_that_work() -> None:
+    (line,) = problems({"train": {"num_envs": 1000, "num_workers": 32}})
+    assert line == (
+        "ERROR [config] config: train.num_workers — num_envs 1000 is not divisible by num_workers 32 — "
+        "the nearest that work are num_envs 992 or 1024 with 32 workers, or num_workers 25 or 40 with 1000 environments"
+    )
+
+
+@pytest.mark.parametrize(("envs", "nearest"), [(10, "num_envs 32 with 32 workers, or num_workers 10 with 10 env")])
+def test_fewer_environments_than_workers_suggests_no_zero(envs: int, nearest: str) -> None:
+    (line,) = problems({"train": {"num_envs": envs}})
+    assert nearest in line
+
+
+def test_not_a_number_and_infinity_are_refused() -> None:
+    assert len(problems({"train": {"ppo": {"learning_rate": math.inf, "gamma": math.nan}}})) == 2
+
+
+def test_missing_mjcf_is_told_once_and_where(monkeypatch: pytest.MonkeyPatch) -> None:
+    (line,) = problems({"motions": {"getUp": {"robot": {"xml": "/no/robot.xml"}}}})
+    assert line.startswith("ERROR [robot-missing] config: motions.getUp.robot.xml — no file /no/robot.xml")
+    monkeypatch.setenv("Q1_XML", "/no/other.xml")
+    (line,) = problems({"motions": {"getUp": {"train": {"seed": 2}}}})
+    assert line.startswith("ERROR [robot-missing] config: robot.xml — no file /no/other.xml")
+
+
+# --- values as people and Snakemake write them
+
+
+def test_numbers_as_text_are_numbers() -> None:
+    """YAML 1.1 reads 1e-3 as text; Snakemake's --config leaves every nested value text."""
+    train = Settings({"train": {"seed": "7", "ppo": {"learning_rate": "1e-4"}, "policy": {"hidden": ["32", "16"]}}})
+    assert train.of().train.seed == 7
+    assert train.of().train.ppo.learning_rate == 1e-4
+    assert train.of().train.policy.hidden == (32, 16)
+
+
+def test_empty_section_is_its_defaults() -> None:
+    assert Settings({"train": None}).of().train == TrainCfg()
+
+
+def test_null_takes_a_body_out_of_a_table() -> None:
+    body_z = Settings({"train": {"termination": {"body_z": {"a": 0.1, "left_knee_link": None}}}}).of()
+    assert body_z.train.termination.body_z == {"a": 0.1}
+
+
+# --- one motion's overrides
+
+
+def test_override_is_merged_before_it_is_checked_and_keeps_the_values_given_for_all() -> None:
+    settings = Settings(
+        {
+            "train": {"num_envs": 64, "num_workers": 2, "ppo": {"clip": 0.3, "gamma": 0.9}},
+            "motions": {"wave": {"train": {"seed": 5, "ppo": {"gamma": 0.8}}, "evaluate": None}, 2024: None},
+        }
+    )
+    wave, others = settings.of("wave").train, settings.of("getUp").train
+    assert (wave.seed, wave.num_envs, wave.ppo.clip, wave.ppo.gamma) == (5, 64, 0.3, 0.8)
+    assert (others.seed, others.num_envs, others.ppo.clip, others.ppo.gamma) == (1, 64, 0.3, 0.9)
+    assert settings.of("2024") == settings.of()
+
+
+def test_override_that_leaves_a_section_empty_changes_nothing() -> None:
+    assert Settings({"train": {"seed": 9}, "motions": {"wave": {"train": None}}}).of("wave").train.seed == 9
+
+
+def test_problem_of_an_override_is_told_at_the_override_and_not_at_the_base() -> None:
+    (line,) = problems({"motions": {"wave": {"train": {"num_envs": 1000}}}})
+    assert line.startswith("ERROR [config] config: motions.wave.train — num_envs 1000 is not divisible by")
+    (line,) = problems({"train": {"seed": "x"}, "motions": {"wave": {"train": {"num_envs": 64}}}})
+    assert line.startswith("ERROR [config] config: train.seed — 'x'")
+
+
+def test_override_of_the_device_is_refused() -> None:
+    (line,) = problems({"motions": {"wave": {"device": {"device": "cpu"}}}})
+    assert line.startswith("ERROR [config] config: motions.wave.device")
+
+
+@pytest.mark.parametrize("motions", [[1], "getUp", {"getUp": 3}])
+def test_overrides_of_another_shape_are_refused(motions: Any) -> None:
+    (line,) = problems({"motions": motions})
+    assert line.startswith("ERROR [config] config: motions")
+
+
+def test_override_for_a_motion_without_a_file_is_a_warning() -> None:
+    settings = Settings({"motions": {"getup": {}, "wave": {}, "getUp": {}}}, motions=["getUp"])
+    assert [str(w) for w in settings.warnings] == [
+        "WARN [config] config: motions.getup — settings for a motion that is not there — "
+        "motions are getUp — did you mean getUp?",
+        "WARN [config] config: motions.wave — settings for a motion that is not there — "
+        "motions are getUp — add config/wave.npz, or remove the settings",
+    ]
+
+
+# --- the text that decides what is stale
+
+
+def test_equal_settings_are_equal_text_however_they_are_written() -> None:
+    a = Settings({"train": {"seed": 3, "ppo": {"learning_rate": 1e-3, "clip": 1}}, "evaluate": None})
+    b = Settings({"train": {"ppo": {"clip": "1.0", "learning_rate": "1.0e-3"}, "seed": "3"}})
+    assert a.stage("getUp", "train", "evaluate") == b.stage("getUp", "evaluate", "train")
+    assert " " not in a.stage("getUp", "train")
+
+
+def test_text_is_canonical_and_keeps_other_scripts(tmp_path: Path) -> None:
+    (tmp_path / "起身.xml").write_text("<mujoco/>")
+    text = Settings({"robot": {"xml": f"{tmp_path}/起身.xml"}}).stage(None, "robot")
+    assert "起身.xml" in text
+    assert text == json.dumps(json.loads(text), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def test_stage_has_its_keys_and_no_others() -> None:
+    text = Settings({}).stage("getUp", "smoke", "train.seed", "train.control_hz")
+    assert json.loads(text) == {
+        "smoke": {"iterations": 3, "max_unstable": 0.001, "min_median_episode": 3, "num_envs": 64},
+        "train": {"control_hz": 50, "seed": 1},
+    }
+
+
+def test_number_of_workers_is_in_no_text() -> None:
+    few, many = Settings({"train": {"num_workers": 2}}), Settings({"train": {"num_workers": 64}})
+    assert few.stage("getUp", "train", "robot") == many.stage("getUp", "train", "robot")
+
+
+def test_environment_variable_is_the_robot_of_every_motion(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine, other = tmp_path / "mine.xml", tmp_path / "other.xml"
+    mine.write_text("<mujoco/>")
+    other.write_text("<mujoco/>")
+    monkeypatch.setenv("Q1_XML", str(mine))
+    settings = Settings({"robot": {"xml": str(other)}, "motions": {"wave": {"robot": {"xml": str(other)}}}})
+    assert settings.of().robot.xml == settings.of("wave").robot.xml == str(mine)
+
+
+# --- the way back into a stage
+
+
+def test_settings_come_back_as_they_were() -> None:
+    settings = Settings({"train": {"num_envs": 6, "num_workers": 3, "seed": 9, "termination": {"body_z": {"a": 0.5}}}})
+    loaded = load_settings(settings.stage(None, "train", "robot"))
+    assert set(loaded) == {"train", "robot"}
+    assert loaded["robot"] == settings.of().robot
+    assert loaded["train"] == settings.of().train.model_copy(update={"num_workers": 1})
+
+
+def test_settings_by_hand_are_checked_too() -> None:
+    with pytest.raises(ConfigError, match=r"--settings: train.itterations — unknown key"):
+        load_settings('{"train":{"itterations":5}}')
+    with pytest.raises(ConfigError, match="--settings — Expecting"):
+        load_settings("{train: 5}")
+
+
+@pytest.mark.parametrize(
+    ("envs", "workers", "threads", "expected"),
+    [(1024, 32, 64, 32), (1024, 32, 32, 32), (1024, 32, 24, 16), (1000, 40, 7, 5), (256, 2, 1, 1), (7, 7, 6, 1)],
+)
+def test_workers_are_the_largest_divisor_that_fits(envs: int, workers: int, threads: int, expected: int) -> None:
+    count, finding = workers_for(envs, workers, threads)
+    assert count == expected
+    assert (finding is None) == (expected == workers)
+    if finding:
+        assert finding.level == "WARN"
+        assert f"{workers} workers asked for, {threads} threads given" in str(finding)

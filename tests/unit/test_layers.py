@@ -1,0 +1,104 @@
+"""The one-way dependencies between the parts of q1pipe, read from the imports of every module."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[2] / "q1pipe"
+
+# What each part may import of q1pipe, besides itself. What is not named here is a failure: decide where it belongs.
+BASE = {"config", "errors", "rotations", "geometry", "files", "provenance", "log"}
+MAY_IMPORT = {
+    "__init__": set(),
+    "errors": set(),
+    "config": {"errors"},
+    "rotations": set(),
+    "geometry": set(),
+    "files": {"errors"},
+    "provenance": set(),
+    "log": set(),
+    "robot": BASE,
+    "motion": BASE | {"robot"},
+    "sim": BASE | {"robot", "motion"},
+    "learn": BASE,
+    "metrics": BASE | {"robot"},
+    "stages": BASE | {"robot", "motion", "sim", "learn", "metrics"},
+    "report": BASE | {"robot", "motion"},
+    "cli": BASE | {"motion", "report", "stages"},
+    "__main__": {"cli"},
+}
+NEVER_TORCH = [
+    "config",
+    "errors",
+    "rotations",
+    "geometry",
+    "files",
+    "provenance",
+    "log",
+    "robot",
+    "motion",
+    "sim",
+    "metrics",
+    "report",
+]
+MODULES = sorted(p for p in PACKAGE.rglob("*.py") if p.read_text(encoding="utf-8").strip())
+
+
+def part(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Dotted names of all that a module imports, also inside functions."""
+    package = ["q1pipe", *path.relative_to(PACKAGE).parent.parts]
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else []
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+def ours(path: Path) -> set[str]:
+    """Parts of q1pipe that a module imports, without its own."""
+    return {name.split(".")[1] for name in imported(path) if name.startswith("q1pipe.")} - {part(path)}
+
+
+def roots(path: Path) -> set[str]:
+    return {name.split(".")[0] for name in imported(path)}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_imports_go_one_way(path: Path) -> None:
+    assert ours(path) <= MAY_IMPORT[part(path)]
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_simulation_never_imports_torch_and_the_learner_never_mujoco(path: Path) -> None:
+    if part(path) in NEVER_TORCH:
+        assert not {"torch", "torch_npu", "tensorboard"} & roots(path)
+    if part(path) == "learn":
+        assert "mujoco" not in roots(path)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_only_the_device_module_names_a_back_end(path: Path) -> None:
+    if path == PACKAGE / "learn/device.py":
+        return
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    text = {n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str)}
+    attributes = {n.attr for n in ast.walk(tree) if isinstance(n, ast.Attribute)}
+    assert not {t for t in text if t.split(":")[0] in ("cuda", "npu")} | ({"cuda", "npu"} & attributes)
+
+
+def test_the_check_itself_sees_imports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Imports in functions, of packages, and relative ones: a blind check would pass everything."""
+    monkeypatch.setattr(f"{__name__}.PACKAGE", tmp_path)
+    (tmp_path / "learn").mkdir()
+    module = tmp_path / "learn/x.py"
+    module.write_text("from ..sim import env\nfrom . import ppo\n\ndef f():\n    import q1pipe.motion.clip, torch.nn\n")
+    assert ours(module) == {"sim", "motion"}
+    assert "torch" in roots(module)

@@ -1,0 +1,177 @@
+"""What runs again when something changes: the real snakemake in a copy in which everything was really made once."""
+
+import json
+import os
+import re
+import shlex
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from q1pipe.config import (
+    NoiseCfg,
+    PolicyCfg,
+    PpoCfg,
+    RandomizationCfg,
+    ResetCfg,
+    RewardCfg,
+    TrainCfg,
+    load_settings,
+)
+from q1pipe.stages import motion
+from tests.workflow.project import CHAIN, NAME, Project
+
+RESULTS = f"results/{NAME}"
+
+
+def of_name(*rules: str) -> set[tuple[str, str]]:
+    return {(rule, "" if rule == "device" else NAME) for rule in rules}
+
+
+def test_everything_is_made_and_nothing_is_left_to_do(built: Project) -> None:
+    outputs = ("motion.npz", "motion.json", "smoke.json", "policy.pt", "train.csv", "train.json", "eval.json")
+    for output in outputs:
+        assert (built.folder / RESULTS / output).stat().st_size, output
+    for output in (f"{RESULTS}/motion.json", "results/device.json", f"{RESULTS}/eval.json"):
+        json.loads((built.folder / output).read_text(encoding="utf-8"))
+    for rule in CHAIN:
+        assert (built.folder / RESULTS / f"logs/{rule}.log").is_file()
+    assert built.planned() == set()
+
+
+def test_fewer_cores_than_workers_is_a_warning_and_uses_what_fits(built: Project) -> None:
+    log = (built.folder / RESULTS / "logs/train.log").read_text(encoding="utf-8")
+    assert "WARN [workers] config: train.num_workers — 4 workers asked for, 2 threads given" in log
+    assert "16 environments in 2 workers" in log
+
+
+def append(path: str, text: str) -> Callable[[Project], None]:
+    def change(project: Project) -> None:
+        with open(project.folder / path, "a", encoding="utf-8") as file:
+            file.write(text)
+
+    return change
+
+
+def edit(path: str, old: str, new: str) -> Callable[[Project], None]:
+    return lambda project: project.edit(path, old, new)
+
+
+def touch_all(project: Project) -> None:
+    for part in ("config", "q1pipe", "workflow"):
+        for file in (project.folder / part).rglob("*"):
+            file.touch()
+
+
+def other_motion_with_old_date(project: Project) -> None:
+    """As `cp -p`, `unzip` and `rsync -t` leave it."""
+    path = project.folder / f"config/{NAME}.npz"
+    path.write_bytes(path.read_bytes() + b"\0")
+    os.utime(path, (0, 0))
+
+
+def override(section: str) -> Callable[[Project], None]:
+    return edit(
+        "config/config.yaml", "motions: {} ", f'motions: {{"{NAME}": {section}, wave: {{train: {{seed: 9}}}}}} '
+    )
+
+
+NOTHING: tuple[str, ...] = ()
+LEARNING = ("smoke", "train", "evaluate")
+CONFIG = "config/config.yaml"
+CHANGES: dict[str, tuple[Callable[[Project], None], tuple[str, ...]]] = {
+    "all files touched": (touch_all, NOTHING),
+    "comment in ppo.py": (append("q1pipe/learn/ppo.py", "\n# a comment\n"), NOTHING),
+    "constant in ppo.py": (append("q1pipe/learn/ppo.py", "\nCONSTANT = 1\n"), LEARNING),
+    "code of evaluate": (append("q1pipe/stages/evaluate.py", "\nCONSTANT = 1\n"), ("evaluate",)),
+    "code of the device stage": (append("q1pipe/stages/device.py", "\nCONSTANT = 1\n"), ("device", *LEARNING)),
+    "code that says what is wrong": (append("q1pipe/errors.py", "\nCONSTANT = 1\n"), NOTHING),
+    "the config module": (append("q1pipe/config.py", "\nCONSTANT = 1\n"), NOTHING),
+    "comment in config.yaml": (append(CONFIG, "\n# a comment\n"), NOTHING),
+    "number written in another way": (edit(CONFIG, "hold_tilt: 15.0 ", "hold_tilt: 1.5e+1 "), NOTHING),
+    "setting removed that is the default": (edit(CONFIG, "  hold_tilt: 15.0 ", "  # hold_tilt: 15.0 "), NOTHING),
+    "setting of evaluate": (edit(CONFIG, "hold_tilt: 15.0 ", "hold_tilt: 16.0 "), ("evaluate",)),
+    "setting of train": (edit(CONFIG, "target_kl: 0.01 ", "target_kl: 0.02 "), LEARNING),
+    "setting of smoke": (edit(CONFIG, "max_unstable: 0.001 ", "max_unstable: 0.002 "), LEARNING),
+    "setting of device": (edit(CONFIG, "timeout: 120.0 ", "timeout: 121.0 "), ("device", *LEARNING)),
+    "terminations": (edit(CONFIG, "tilt: 1.0 ", "tilt: 1.1 "), CHAIN),
+    "robot": (edit(CONFIG, "damping_ratio: 2.0 ", "damping_ratio: 2.1 "), CHAIN),
+    "model of the robot": (append("q1pipe/assets/q1/q1.xml", "<!-- -->"), CHAIN),
+    "another motion": (other_motion_with_old_date, CHAIN),
+    "override of this motion": (override("{evaluate: {hold_tilt: 16.0}}"), ("evaluate",)),
+    "override of another motion": (override("{}"), NOTHING),
+}
+
+
+@pytest.mark.parametrize(("change", "rules"), CHANGES.values(), ids=CHANGES)
+def test_change_makes_stale(project: Project, change: Callable[[Project], None], rules: tuple[str, ...]) -> None:
+    change(project)
+    assert project.planned() == of_name(*rules)
+
+
+@pytest.mark.parametrize("workers", ["1", "2", "8"])
+def test_workers_and_cores_make_nothing_stale(built: Project, workers: str) -> None:
+    config = ("--config", f'train={{"num_workers": {workers}}}')
+    assert built.planned(*config) == set()
+    assert built.planned(*config, cores=1) == set()
+
+
+def test_only_evaluate_really_runs_when_only_its_settings_change(project: Project) -> None:
+    policy = project.folder / RESULTS / "policy.pt"
+    before = policy.stat().st_mtime_ns
+    project.edit(CONFIG, "hold_tilt: 15.0 ", "hold_tilt: 16.0 ")
+    result = project.snakemake()
+    assert result.returncode == 0, result.stdout
+    assert "1 of 2 steps" in result.stdout  # evaluate and all
+    assert policy.stat().st_mtime_ns == before
+    assert project.planned() == set()
+
+
+def test_new_motion_gets_its_whole_chain_and_nothing_else_runs(project: Project) -> None:
+    shutil.copy(project.folder / f"config/{NAME}.npz", project.folder / "config/again.npz")
+    assert project.planned() == {(rule, "again") for rule in CHAIN}
+
+
+def test_motion_and_robot_from_the_environment_are_tracked_by_content(project: Project, tmp_path: Path) -> None:
+    source = project.folder / f"config/{NAME}.npz"
+    wave, replaced = shutil.copy(source, tmp_path / "wave.npz"), tmp_path / source.name
+    assert project.planned(Q1_MOTION=str(wave)) == {(rule, "wave") for rule in CHAIN}
+    replaced.write_bytes(source.read_bytes() + b"\0")
+    assert project.planned(Q1_MOTION=str(replaced)) == of_name(*CHAIN)
+    robot = shutil.copytree(project.folder / "q1pipe/assets/q1", tmp_path / "robot") / "q1.xml"
+    assert project.planned(Q1_XML=str(robot)) == of_name(*CHAIN)
+
+
+def test_motion_stage_depends_only_on_the_training_settings_that_its_rule_tracks(
+    built: Project, tmp_path: Path
+) -> None:
+    """What it read beyond them would have its default there, whatever the user says."""
+    shown = built.snakemake("-n", "-p", "-R", "motion").stdout
+    command = re.search(r"exec python -m q1pipe motion (.*)", shown)
+    assert command
+    options = dict(word[2:].split("=", 1) for word in shlex.split(command[1]))
+    settings = load_settings(options["settings"])
+    others = {
+        "num_envs": 3,
+        "max_iterations": 7,
+        "steps_per_env": 5,
+        "save_interval": 1,
+        "seed": 99,
+        "episode_seconds": 1.0,
+        "best_episodes": 1,
+        "ppo": PpoCfg(epochs=1),
+        "policy": PolicyCfg(skip=False),
+        "reward": RewardCfg(action_rate=-5.0),
+        "reset": ResetCfg(joint=0.3, bin_seconds=0.5, from_start=1.0),
+        "randomization": RandomizationCfg(foot_friction=(0.1, 0.1), push_interval=(0.1, 0.1)),
+        "noise": NoiseCfg(joint_pos=1.0),
+    }
+    tracked = json.loads(options["settings"])["train"]
+    assert set(TrainCfg.model_fields) == {*others, *tracked, "num_workers"}
+    settings["train"] = settings["train"].model_copy(update=others)
+    made = tmp_path / "motion.npz", tmp_path / "motion.json"
+    motion.run(built.folder / options["source"], *made, settings)
+    for path in made:
+        assert path.read_bytes() == (built.folder / RESULTS / path.name).read_bytes()

@@ -1,0 +1,18 @@
+# Stage 2: one answer for all motions. No host in it, so that a second machine retrains nothing.
+
+
+rule device:
+    """Find the device that trains, and prove that it computes."""
+    output:
+        json="results/device.json",
+    log:
+        "results/device.log",
+    conda:
+        "../../environment.yml"
+    resources:
+        npu=1,
+    params:
+        *code_of("q1pipe.stages.device"),
+        cfg=settings("device"),
+    shell:
+        "exec python -m q1pipe device --out-json={output.json:q} --settings={params.cfg:q} --log={log:q}"

@@ -1,0 +1,22 @@
+# Stage 1: is the clip worth training on?
+
+
+rule motion:
+    """Check a motion file and normalise it."""
+    input:
+        source=source,
+    output:
+        npz="results/{motion}/motion.npz",
+        json="results/{motion}/motion.json",
+    log:
+        "results/{motion}/logs/motion.log",
+    conda:
+        "../../environment.yml"
+    params:
+        *code_of("q1pipe.stages.motion"),
+        sha=motion_sha,
+        robot=robot_sha,
+        cfg=settings("robot", "motion", "train.control_hz", "train.substeps", "train.termination"),
+    shell:
+        "exec python -m q1pipe motion --source={input.source:q} --out-npz={output.npz:q} --out-json={output.json:q}"
+        " --settings={params.cfg:q} --name={wildcards.motion:q} --log={log:q}"

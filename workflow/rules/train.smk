@@ -1,0 +1,56 @@
+# Stages 3 and 4. Run folders are below results/{motion}/runs/, which Snakemake does not know: it deletes the outputs of a
+# rule before each run and after a failure, and training must go on where it stopped.
+
+
+rule smoke:
+    """Train for a moment, to see that it can be done."""
+    input:
+        motion="results/{motion}/motion.npz",
+        report="results/{motion}/motion.json",
+        device="results/device.json",
+    output:
+        json="results/{motion}/smoke.json",
+    log:
+        "results/{motion}/logs/smoke.log",
+    conda:
+        "../../environment.yml"
+    threads: num_workers
+    resources:
+        npu=1,
+    params:
+        *code_of("q1pipe.stages.smoke"),
+        robot=robot_sha,
+        cfg=settings("robot", "train", "smoke", "device"),
+    shell:
+        "exec python -m q1pipe smoke --motion={input.motion:q} --report={input.report:q} --device={input.device:q}"
+        " --out-json={output.json:q} --settings={params.cfg:q} --name={wildcards.motion:q} --log={log:q}"
+
+
+rule train:
+    """Train a policy, or go on where training stopped."""
+    input:
+        motion="results/{motion}/motion.npz",
+        device="results/device.json",
+        smoke="results/{motion}/smoke.json",
+    output:
+        policy="results/{motion}/policy.pt",
+        history="results/{motion}/train.csv",
+        json="results/{motion}/train.json",
+    log:
+        "results/{motion}/logs/train.log",
+    conda:
+        "../../environment.yml"
+    threads: num_workers
+    resources:
+        npu=1,
+    params:
+        *code_of("q1pipe.stages.train"),
+        robot=robot_sha,
+        cfg=settings("robot", "train", "device"),
+        runs="results/{motion}/runs",
+        workers=untracked_workers,
+    shell:
+        "exec python -m q1pipe train --motion={input.motion:q} --device={input.device:q} --smoke={input.smoke:q}"
+        " --runs-dir={params.runs:q} --policy={output.policy:q} --history={output.history:q} --out-json={output.json:q}"
+        " --workers={params.workers} --threads={threads}"
+        " --settings={params.cfg:q} --name={wildcards.motion:q} --log={log:q}"
