@@ -103,4 +103,5 @@ def test_every_stage_is_a_command_and_help_needs_no_torch() -> None:
     code = "import sys, q1pipe.cli as c; print(*(x.name or x.callback.__name__ for x in c.app.registered_commands)); "
     code += "print('torch' in sys.modules or 'mujoco' in sys.modules)"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.splitlines()
-    assert out == ["motion device smoke train evaluate compose", "False"]
+    assert {"motion", "device", "smoke", "train", "evaluate", "compose"} <= set(out[0].split())
+    assert out[1] == "False"

@@ -1,0 +1,14 @@
+"""Files that say the same thing twice."""
+
+import tomllib
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_conda_environment_and_package_ask_for_the_same() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    conda = yaml.safe_load((ROOT / "environment.yml").read_text(encoding="utf-8"))["dependencies"]
+    assert sorted(conda[-1]["pip"]) == sorted(project["dependencies"])
