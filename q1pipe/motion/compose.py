@@ -29,10 +29,11 @@ from scipy.interpolate import PchipInterpolator
 from scipy.ndimage import uniform_filter1d
 from scipy.spatial.transform import Rotation
 
-from q1pipe.config import RobotCfg
+from q1pipe.config import MotionCfg, RobotCfg
 from q1pipe.errors import Finding, MotionError, error
 from q1pipe.motion.clip import Clip, from_poses
 from q1pipe.motion.follow import follow
+from q1pipe.motion.followability import followability, judge, replay, verdict
 from q1pipe.robot import Robot
 
 Array = NDArray[np.floating]
@@ -67,7 +68,7 @@ def compose_file(keyframes: Path, out: Path, cfg: RobotCfg) -> list[Finding]:
     """Compose a keyframe file into an npz clip.
 
     Returns:
-        What a person should know: how far the clip can follow itself.
+        What a person should know: whether physics can follow the clip, and where not.
 
     Raises:
         MotionError: the file is not a keyframe file, or names joints the robot lacks.
@@ -88,8 +89,11 @@ def compose_file(keyframes: Path, out: Path, cfg: RobotCfg) -> list[Finding]:
                 f"{1e3 * gap[worst]:.0f} mm at frame {worst}",
             )
         )
-    to_clip(robot, frames.fps, qpos).save(out)
-    return findings
+    clip, cfg_motion = to_clip(robot, frames.fps, qpos), MotionCfg()
+    clip.save(out)
+    curves = followability(robot, clip, cfg_motion.contact_distance)
+    findings.append(Finding("INFO", "followability", str(out), verdict(curves, replay(robot, clip, 1.0), cfg_motion)))
+    return findings + judge(curves, cfg_motion, str(out))
 
 
 def to_clip(robot: Robot, fps: float, qpos: Array) -> Clip:

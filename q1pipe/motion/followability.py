@@ -17,6 +17,8 @@ from scipy.optimize import nnls
 from scipy.spatial import ConvexHull, QhullError
 
 from q1pipe import rotations
+from q1pipe.config import MotionCfg
+from q1pipe.errors import Finding, first, warn
 from q1pipe.motion.clip import Clip, differentiate
 from q1pipe.robot import Robot
 
@@ -91,6 +93,44 @@ def followability(robot: Robot, clip: Clip, contact_distance: float) -> Followab
         carried[t] = _missing_wrench(robot, model, data, qacc[t], floor)
     speed = np.linalg.norm(differentiate(com, clip.fps), axis=-1)
     return Followability(com_speed=speed, support_gap=gap, carried=carried, contacts=contacts)
+
+
+def judge(curves: Followability, cfg: MotionCfg, where: str) -> list[Finding]:
+    """WARN findings about what physics cannot follow, with the frames."""
+    findings = []
+    over = np.flatnonzero((curves.com_speed < cfg.slow_com_speed) & (curves.support_gap > cfg.max_support_gap))
+    if len(over):
+        found = (
+            f"centre of mass up to {curves.support_gap[over].max():.3f} m outside what touches the floor, while slow"
+        )
+        found += f", in {len(over)} frames: {first(over)}"
+        allowed = f"{cfg.max_support_gap:g} m below {cfg.slow_com_speed:g} m/s"
+        findings.append(warn("support", where, found, allowed, "physics may not follow; look at these frames"))
+    if carried_95(curves) > cfg.max_carried:
+        found = f"{carried_95(curves):.2f} of the body weight is carried by nothing (95 % of the frames have less)"
+        action = "is the clip off the floor, or faster than gravity?"
+        findings.append(warn("carried", where, found, f"{cfg.max_carried:g}", action))
+    return findings
+
+
+def verdict(curves: Followability, plain: Replay, cfg: MotionCfg) -> str:
+    """The measures in one line."""
+    lost = min(plain.lost.values(), default=None)
+    return (
+        f"support gap {1e3 * slow_gap(curves, cfg):.0f} mm while slow; "
+        f"carried by nothing {carried_95(curves):.2f} × weight; "
+        f"plain PD {'follows to the end' if lost is None else f'loses it at frame {lost}'}"
+    )
+
+
+def slow_gap(curves: Followability, cfg: MotionCfg) -> float:
+    """Largest support gap while the centre of mass is slow, m."""
+    return float(np.max(curves.support_gap, where=curves.com_speed < cfg.slow_com_speed, initial=0))
+
+
+def carried_95(curves: Followability) -> float:
+    """What 95 % of the frames stay below, × weight."""
+    return float(np.percentile(curves.carried, 95))
 
 
 def touching_floor(robot: Robot, clip: Clip, distance: float) -> NDArray[np.bool_]:

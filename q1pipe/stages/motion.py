@@ -12,10 +12,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from q1pipe.config import MotionCfg, RandomizationCfg, ResetCfg, TrainCfg
-from q1pipe.errors import Finding, MotionError, Q1Error, error, first, warn
+from q1pipe.errors import Finding, MotionError, Q1Error, error, first
 from q1pipe.files import write_json
 from q1pipe.motion.clip import Clip
-from q1pipe.motion.followability import Followability, Replay, followability, replay
+from q1pipe.motion.followability import (
+    Followability,
+    Replay,
+    carried_95,
+    followability,
+    judge,
+    replay,
+    slow_gap,
+    verdict,
+)
 from q1pipe.motion.formats import read_npz
 from q1pipe.motion.normalise import check_kinematics, check_limits, normalise
 from q1pipe.provenance import file_sha
@@ -57,7 +66,7 @@ def run(source: Path, out_npz: Path, out_json: Path, settings: Mapping[str, Any]
         curves = followability(robot, clip, cfg.contact_distance)
         replays = [replay(robot, clip, gain) for gain in (1.0, cfg.replay_gain)]
         record |= _statistics(robot, raw.fps, clip, curves, replays, cfg)
-        findings += check_limits(robot, clip, where) + _judge(curves, cfg, where)
+        findings += check_limits(robot, clip, where) + judge(curves, cfg, where)
         findings += check_terminations(robot, clip, train, where)
         if errors := [f for f in findings if f.level == "ERROR"]:
             raise MotionError(*errors)
@@ -69,11 +78,13 @@ def run(source: Path, out_npz: Path, out_json: Path, settings: Mapping[str, Any]
     clip.save(out_npz)
     for finding in findings:
         log.log(logging.WARNING if finding.level == "WARN" else logging.INFO, finding)
-    lost = min(replays[0].lost.values(), default=None)
     log.info(
-        "%s: %d frames, %.2f s at %g Hz; support gap %.0f mm while slow; carried by nothing %.2f × weight; plain PD %s",
-        *(source.name, clip.frames, clip.seconds, clip.fps, 1e3 * _slow_gap(curves, cfg), _carried(curves)),
-        "follows it to the end" if lost is None else f"loses it at frame {lost}",
+        "%s: %d frames, %.2f s at %g Hz; %s",
+        source.name,
+        clip.frames,
+        clip.seconds,
+        clip.fps,
+        verdict(curves, replays[0], cfg),
     )
 
 
@@ -110,32 +121,6 @@ def _fired(cause: NDArray[np.integer], where: str, when: str) -> list[Finding]:
     return findings
 
 
-def _judge(curves: Followability, cfg: MotionCfg, where: str) -> list[Finding]:
-    findings = []
-    over = np.flatnonzero((curves.com_speed < cfg.slow_com_speed) & (curves.support_gap > cfg.max_support_gap))
-    if len(over):
-        found = (
-            f"centre of mass up to {curves.support_gap[over].max():.3f} m outside what touches the floor, while slow"
-        )
-        found += f", in {len(over)} frames: {first(over)}"
-        allowed = f"{cfg.max_support_gap:g} m below {cfg.slow_com_speed:g} m/s"
-        findings.append(warn("support", where, found, allowed, "physics may not follow; look at these frames"))
-    if _carried(curves) > cfg.max_carried:
-        found = f"{_carried(curves):.2f} of the body weight is carried by nothing (95 % of the frames have less)"
-        action = "is the clip off the floor, or faster than gravity?"
-        findings.append(warn("carried", where, found, f"{cfg.max_carried:g}", action))
-    return findings
-
-
-def _slow_gap(curves: Followability, cfg: MotionCfg) -> float:
-    """Largest support gap while the centre of mass is slow, m."""
-    return float(np.max(curves.support_gap, where=curves.com_speed < cfg.slow_com_speed, initial=0))
-
-
-def _carried(curves: Followability) -> float:
-    return float(np.percentile(curves.carried, 95))
-
-
 def _statistics(
     robot: Robot, fps: float, clip: Clip, curves: Followability, replays: Sequence[Replay], cfg: MotionCfg
 ) -> dict[str, Any]:
@@ -158,8 +143,8 @@ def _statistics(
         "anchor_height": {"first": float(height[0]), "last": float(height[-1]), "max": float(height.max())},
         "joints": joints,
         "followability": {
-            "support_gap_slow": _slow_gap(curves, cfg),
-            "carried_95": _carried(curves),
+            "support_gap_slow": slow_gap(curves, cfg),
+            "carried_95": carried_95(curves),
             "carried_max": float(curves.carried.max()),
             "curves": {name: np.round(value, 4).tolist() for name, value in vars(curves).items()},
             "units": {"com_speed": "m/s", "support_gap": "m", "carried": "× weight", "contacts": "bodies on the floor"},

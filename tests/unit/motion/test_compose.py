@@ -35,7 +35,9 @@ def written(tmp_path, content):
 
 def test_clip_passes_through_its_keys_and_stands_on_the_floor(robot, tmp_path):
     out = tmp_path / "squat.npz"
-    compose_file(written(tmp_path, KEYS), out, RobotCfg())
+    findings = compose_file(written(tmp_path, KEYS), out, RobotCfg())
+    assert [(f.level, f.code) for f in findings][:1] == [("INFO", "followability")]
+    assert "support gap" in findings[0].found
     clip = Clip.load(out)
     assert (clip.frames, clip.fps, clip.joint_names) == (76, 50, robot.joint_names)
     knee, left, right = (
