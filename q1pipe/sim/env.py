@@ -271,7 +271,10 @@ class TrackingEnv:
         self.physics.write(ids, *reset_states(self.robot, self.reference, cfg, env_ids, episode, frame))
         self.physics.lift_out_of_floor(ids)
         e.frame[ids] = frame
-        e.length[ids], e.total[ids], e.cause[ids], e.action[ids] = 0, 0, 0, 0
+        e.length[ids], e.total[ids], e.cause[ids] = 0, 0, 0
+        # As if the robot had been held where it is: action 0 would be the default pose, far from a robot that lies.
+        measured = self.physics.qpos[ids[:, None], self.robot.qpos_adr] + self.encoder_offset[ids]
+        e.action[ids] = (measured - self._default) / self._scale
         e.limit[ids] = self.time_limit
         e.until_push[ids] = steps_to_first_push(cfg, env_ids, episode)
 

@@ -54,7 +54,7 @@ def joint_vel(s: Step) -> Floats:
 
 
 def last_action(s: Step) -> Floats:
-    """The action of the step that led here, raw; zero at an episode's start."""
+    """The action of the step that led here, raw; at an episode's start, the one that holds the robot where it is."""
     return s.action
 
 
