@@ -14,6 +14,7 @@ from typing import Annotated
 
 import typer
 
+from q1pipe import cores
 from q1pipe.config import RobotCfg, load_settings, workers_for
 from q1pipe.errors import EXIT_USER_ERROR, Q1Error
 from q1pipe.log import setup
@@ -57,6 +58,7 @@ def smoke(
     report: Annotated[Path, typer.Option(exists=True, dir_okay=False, help="motion.json")],
     device: Annotated[Path, typer.Option(exists=True, dir_okay=False, help="device.json")],
     out_json: Output,
+    threads: Number,
     settings: Settings,
     log: Log = None,
     name: Name = "",
@@ -65,7 +67,7 @@ def smoke(
     with _reported(log, name):
         from q1pipe.stages import smoke as stage
 
-        stage.run(motion, report, device, out_json, load_settings(settings))
+        stage.run(motion, report, device, out_json, min(threads, cores.available()), load_settings(settings))
 
 
 @app.command()
@@ -80,18 +82,19 @@ def train(
     workers: Annotated[int, typer.Option(min=1, help="physics processes asked for")],
     threads: Annotated[int, typer.Option(min=1, help="cores to use; fewer cores than workers: fewer workers")],
     settings: Settings,
+    launcher: Annotated[int | None, typer.Option(help="process to leave with, everything saved")] = None,
     log: Log = None,
     name: Name = "",
 ) -> None:
     """Train a policy, or go on where training stopped."""
     with _reported(log, name) as logger:
         sections = load_settings(settings)
-        count, finding = workers_for(sections["train"].num_envs, workers, threads)
+        count, finding = workers_for(sections["train"].num_envs, workers, threads, cores.available())
         if finding:
             logger.warning(finding)
         from q1pipe.stages import train as stage
 
-        stage.run(motion, device, smoke, runs_dir, policy, history, out_json, count, sections)
+        stage.run(motion, device, smoke, runs_dir, policy, history, out_json, count, sections, launcher)
 
 
 @app.command()
@@ -109,7 +112,7 @@ def evaluate(
     with _reported(log, name):
         from q1pipe.stages import evaluate as stage
 
-        stage.run(policy, train_json, motion, out_json, threads, load_settings(settings))
+        stage.run(policy, train_json, motion, out_json, min(threads, cores.available()), load_settings(settings))
 
 
 @app.command()

@@ -19,6 +19,7 @@ from q1pipe.learn.policy import Policy
 from q1pipe.learn.trainer import TIME_COLUMNS, Trainer
 from q1pipe.robot import Robot
 from q1pipe.stages import smoke, train
+from q1pipe.stopping import Stopping
 from tests.clips import standing_clip
 
 CPU = {"device": "cpu", "name": "a processor"}
@@ -195,14 +196,6 @@ def test_fingerprint_covers_what_decides_the_result_and_not_the_budget(motion: P
         assert fingerprint(**change) != same
 
 
-def test_second_trainer_in_the_same_folder_is_refused(tmp_path: Path):
-    refused = pytest.raises(Q1Error, match=rf"\[locked\].*process {os.getpid()} already trains")
-    with train.locked(tmp_path), refused, train.locked(tmp_path):
-        pass
-    with train.locked(tmp_path):  # let go of
-        pass
-
-
 def test_divergence_stops_with_iteration_and_quantity(stage: Stage):
     wild = TINY.model_copy(update={"ppo": PpoCfg(learning_rate=1e30, learning_rate_range=(1e30, 1e30))})
     with pytest.raises(Q1Error, match=r"not-finite\].*iteration 1 .*not finite"):
@@ -239,7 +232,7 @@ def test_a_step_is_one_copy_in_and_one_copy_out(motion: Path, tmp_path: Path):
     try:
         robot, clip = Robot.load(RobotCfg()), train.Clip.load(motion)
         cpu = torch.device("cpu")
-        train.train(RobotCfg(), robot, motion, clip, TINY, cpu, tmp_path, {}, None)
+        train.train(RobotCfg(), robot, motion, clip, TINY, cpu, tmp_path, {}, None, Stopping())
     finally:
         train.Trainer = original
     assert counts == dict.fromkeys(range(4), {"rows": 6, "actions": 6, "others": 0})
@@ -251,7 +244,7 @@ def test_smoke_passes_and_says_so(stage: Stage, motion: Path, caplog: pytest.Log
     logger.setLevel(logging.INFO)
     out = stage.folder / "smoke.json"
     settings = {"robot": RobotCfg(), "train": TINY, "device": DeviceCfg(), "smoke": SmokeCfg(num_envs=4, iterations=2)}
-    smoke.run(motion, stage.folder / "motion.json", stage.folder / "device.json", out, settings)
+    smoke.run(motion, stage.folder / "motion.json", stage.folder / "device.json", out, 2, settings)
     record = json.loads(out.read_text())
     assert (record["device"], record["environments"], record["iterations"]) == ("cpu", 4, 2)
     assert record["findings"] == []
@@ -274,5 +267,6 @@ def test_smoke_refuses(reference: Stage, lengths: list[int], changes: dict[str, 
     history[-1].update(changes)
     trainer = Trainer.__new__(Trainer)
     trainer.device, trainer.lengths, trainer.causes = torch.device("cpu"), lengths, ["anchor_z", "tilt", "body_z"]
+    trainer.restored = 0
     findings = smoke.judge(trainer, history, device, SmokeCfg(min_median_episode=3), Path("motion.npz"))
     assert [f.code for f in findings] == [code]
