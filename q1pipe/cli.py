@@ -1,4 +1,4 @@
-"""The command line: one command per stage, for the workflow, and `compose`, for people.
+"""The command line: one command per stage, for the workflow, and the commands for people.
 
 Each command imports its stage when it is called, so that no command pays for another one's torch.
 """
@@ -27,6 +27,8 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_
 Input = Annotated[Path, typer.Option(exists=True, dir_okay=False)]
 Output = Annotated[Path, typer.Option()]
 Number = Annotated[int, typer.Option(min=1)]
+Motion = Annotated[str, typer.Argument(help="name of the motion")]
+Results = Annotated[Path, typer.Option(help="folder of all results")]
 Settings = Annotated[str, typer.Option(help="sections of the configuration, JSON")]
 Log = Annotated[Path | None, typer.Option(help="file for what is printed")]
 Name = Annotated[str, typer.Option(help="motion; begins each line that is printed")]
@@ -138,6 +140,60 @@ def sheet(
         from q1pipe.report.sheet import sheet_file
 
         sheet_file(source, out, _robot())
+
+
+@app.command()
+def status(results: Results = Path("results")) -> None:
+    """Where every motion stands: stage, iteration, reward, speed, time left, last checkpoint."""
+    with _reported():
+        from rich.console import Console
+
+        from q1pipe.status import table
+
+        Console().print(table(results))
+
+
+@app.command()
+def runs(motion: Motion, results: Results = Path("results")) -> None:
+    """The training runs of a motion, and what they differ in."""
+    with _reported():
+        from rich.console import Console
+
+        from q1pipe.runs import motion_folder, table
+
+        Console().print(table(motion_folder(results, motion)))
+
+
+@app.command()
+def clean(
+    motion: Motion,
+    keep: Annotated[int, typer.Option(min=0, help="how many of the latest stay")],
+    results: Results = Path("results"),
+) -> None:
+    """Remove a motion's old training runs; never the published one, never one that trains."""
+    with _reported() as logger:
+        from q1pipe.runs import clean, motion_folder
+
+        removed = clean(motion_folder(results, motion), keep)
+        logger.info("removed %s", ", ".join(removed) or "nothing")
+
+
+@app.command()
+def stop(motion: Motion, results: Results = Path("results")) -> None:
+    """Make a motion's training save and end."""
+    with _reported():
+        from q1pipe.control import stop
+
+        stop(results, motion)
+
+
+@app.command()
+def unlock(results: Results = Path("results")) -> None:
+    """Remove the locks of a snakemake that was killed in this folder."""
+    with _reported():
+        from q1pipe.control import unlock
+
+        unlock(results)
 
 
 def _robot() -> RobotCfg:

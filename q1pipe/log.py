@@ -41,3 +41,10 @@ def setup(path: Path | None, prefix: str = "") -> logging.Logger:
         file.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
         logger.addHandler(file)
     return logger
+
+
+def span(seconds: float) -> str:
+    """A duration for a person: 40 s, 25 min, 3.5 h."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

@@ -35,14 +35,15 @@ class Holder:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold the run folder's lock; it goes with the process, however it ends.
+    """Make the run folder and hold its lock, which goes with the process, however it ends.
 
     What an earlier process that was killed left half written is removed.
 
     Raises:
         Q1Error: another process holds it.
     """
-    with open(folder / LOCK, "a+", encoding="utf-8") as f:
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / LOCK, "ab", buffering=0) as f:
         if not _taken(f.fileno()):
             found = f"{_written(folder) or 'another process'} trains there"
             action = f"wait for it, or end it: q1pipe stop {folder.absolute().parent.parent.name}"
@@ -52,8 +53,8 @@ def locked(folder: Path) -> Iterator[None]:
         for half in folder.glob(".*.tmp"):
             half.unlink()
         f.truncate(0)
-        f.write(json.dumps(asdict(Holder(os.getpid(), socket.gethostname(), time.strftime("%Y-%m-%d %H:%M:%S")))))
-        f.flush()
+        ours = Holder(os.getpid(), socket.gethostname(), time.strftime("%Y-%m-%d %H:%M:%S"))
+        f.write(json.dumps(asdict(ours)).encode())
         try:
             yield
         finally:

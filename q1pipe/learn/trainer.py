@@ -24,6 +24,7 @@ from q1pipe.learn.events import Events
 from q1pipe.learn.history import History
 from q1pipe.learn.policy import Critic, Policy, plain
 from q1pipe.learn.ppo import Ppo
+from q1pipe.log import span
 from q1pipe.stopping import Stopping
 
 log = logging.getLogger(__name__)
@@ -443,13 +444,6 @@ class Progress:
         share = 100 * iteration // self.last
         speed = f"{row['sps'] / 1000:.1f}k steps/s"
         log.info(f"train {iteration}/{self.last} {share}%  reward {row['ep_ret']:.1f}  {speed}  {span(left)} left")
-
-
-def span(seconds: float) -> str:
-    """A duration for a person: 40 s, 25 min, 3.5 h."""
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 def _tensors(arrays: Mapping[str, Array]) -> dict[str, Tensor]:

@@ -8,7 +8,7 @@ import json
 import logging
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -87,13 +87,8 @@ def run(
     chosen = json.loads(device.read_text(encoding="utf-8"))
     meta = provenance(motion, robot, cfg, chosen)
     folder = runs_dir / meta["fingerprint"]
-    folder.mkdir(parents=True, exist_ok=True)
-    with (
-        locked(folder),
-        logged(folder / "train.log"),
-        full_disk_said(folder),
-        Stopping(folder / STOP, launcher) as stop,
-    ):
+    stop = Stopping(folder / STOP, launcher)
+    with full_disk_said(folder), locked(folder), logged(folder / "train.log"), stop:
         newest = checkpoint.newest(folder)
         if not newest or newest[1]["iteration"] < cfg.max_iterations:
             try:
@@ -108,8 +103,9 @@ def run(
                 sys.exit(e.code)
             except DivergedError as e:
                 dump = folder / f"diverged_{e.rollout['iteration']}.npz"
-                write_dump(dump, robot, clip, cfg, e.rollout)
-                log.error("the %d environments concerned, to look at or replay: %s", len(e.rollout["env_ids"]), dump)
+                with suppress(OSError):  # what went wrong matters more than a full disk
+                    write_dump(dump, robot, clip, cfg, e.rollout)
+                    log.error("the %d environments concerned, to replay: %s", len(e.rollout["env_ids"]), dump)
                 raise
         publish(folder / BEST, policy)
         publish(folder / "train.csv", history)

@@ -29,7 +29,10 @@ MAY_IMPORT = {
     "metrics": BASE | {"robot"},
     "stages": BASE | {"robot", "motion", "sim", "learn", "metrics"},
     "report": BASE | {"robot", "motion"},
-    "cli": BASE | {"motion", "report", "stages"},
+    "runs": BASE,
+    "status": BASE | {"runs"},
+    "control": BASE | {"runs"},
+    "cli": BASE | {"motion", "report", "stages", "runs", "status", "control"},
     "__main__": {"cli"},
 }
 NEVER_TORCH = [
@@ -48,6 +51,9 @@ NEVER_TORCH = [
     "sim",
     "metrics",
     "report",
+    "runs",
+    "status",
+    "control",
 ]
 MODULES = sorted(p for p in PACKAGE.rglob("*.py") if p.read_text(encoding="utf-8").strip())
 
