@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from q1pipe.config import RobotCfg, TrainCfg
+from q1pipe.config import RobotCfg
 from q1pipe.learn.trainer import TIME_COLUMNS
 from q1pipe.robot import Robot
 from q1pipe.runfolder import holder
@@ -30,9 +30,9 @@ NAME = "it's 起身"
 TRAIN = {
     "num_envs": 8,
     "num_workers": 2,
-    "max_iterations": 80,
+    "max_iterations": 36,
     "steps_per_env": 6,
-    "save_interval": 8,
+    "save_interval": 4,
     "best_episodes": 2,
     "policy": {"hidden": [16, 8]},
     "reset": {"bin_seconds": 0.1},
@@ -187,8 +187,3 @@ def end(process: subprocess.Popen[str], seconds: float) -> tuple[int, str]:
 def group(process: subprocess.Popen[str], number: signal.Signals) -> None:
     """Send a signal to a process and all below it, as a terminal does."""
     os.killpg(process.pid, number)
-
-
-def settings() -> TrainCfg:
-    """The run's settings."""
-    return TrainCfg.model_validate(TRAIN)

@@ -20,6 +20,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -360,6 +361,7 @@ def _worker_environment() -> Iterator[None]:
     spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
     # What asks to stop may go to the whole group: held back here meanwhile, and from the children for good, as the
     # learner decides
+    resource_tracker.ensure_running()  # which the first child would start, and that lets the signals through again
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     os.environ.update(WORKER_ENVIRONMENT)
     main.__spec__ = main.__file__ = None
