@@ -78,7 +78,7 @@ def _taken(descriptor: int) -> bool:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return True
-        except OSError:
+        except BlockingIOError:
             if attempt < ATTEMPTS - 1:
                 time.sleep(PAUSE)
     return False

@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 import random
 import signal
+import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
 from pathlib import Path
 
-from tests.deaths import NAME, Run, end, group, same
+from tests.deaths import NAME, Run, end, same
 
 WAYS = (
     "KILL group",
@@ -26,9 +27,10 @@ WAYS = (
     "TERM group",
     "INT trainer",
     "TERM trainer",
-    "INT trainer twice",
+    "INT INT trainer",
     "q1pipe stop",
 )
+ITERATIONS = 400  # some are done in every attempt
 LEAVES = 15.0  # s until nothing of an attempt is there
 
 
@@ -38,82 +40,69 @@ def stress(folder: Path, deaths: int, seed: int) -> dict[str, object]:
     Raises:
         AssertionError: something was left, or what came out differs.
     """
-    chance = random.Random(seed)
-    undisturbed, run = Run(folder / "undisturbed", **LONG), Run(folder / "killed", **LONG)
+    chance, began = random.Random(seed), time.monotonic()
+    undisturbed, run = (Run(folder / name, max_iterations=ITERATIONS) for name in ("undisturbed", "killed"))
     code, output = end(undisturbed.trainer(), 600)
     assert code == 0, output
     ways: Counter[str] = Counter()
-    starting = slowest = 0.0
-    began = time.monotonic()
-    for _ in range(deaths):
+    slowest, starting = 0.0, 0
+    for death in range(1, deaths + 1):
         run.q1pipe("unlock")
         snakemake = run.snakemake()
         time.sleep(chance.uniform(0.5, 8))  # also while it starts
+        assert snakemake.poll() is None, snakemake.communicate()[0]
         way = chance.choice(WAYS)
-        before, at = snakemake.poll() is None, run.iteration
-        assert before, snakemake.communicate()[0]
         if not kill(run, snakemake, way):
-            way = "KILL group"  # there is no trainer or no worker yet
-            group(snakemake, signal.SIGKILL)
-            starting += 1
-        ended = time.monotonic()
+            way, starting = "KILL group", starting + 1
+            kill(run, snakemake, way)
+        killed = time.monotonic()
         run.require_nothing_left(LEAVES)
-        slowest = max(slowest, time.monotonic() - ended)
-        ways[way] += 1
-        print(f"{sum(ways.values()):3d}  {way:18} in iteration {at:3d}, gone after {time.monotonic() - ended:.1f} s")
+        took = time.monotonic() - killed
+        ways[way], slowest = ways[way] + 1, max(slowest, took)
+        print(f"{death:3d}  {way:16} at iteration {run.iteration:3d}, nothing left after {took:.1f} s", flush=True)
     run.q1pipe("unlock")
     code, output = end(run.snakemake(), 600)
     assert code == 0, output
     run.require_nothing_left(1)
     assert same(run.result(), undisturbed.result()), "what came out differs"
-    corrupt = len(list(run.run_folder.glob("*.corrupt"))) if run.run_folder else 0
+    assert run.run_folder
     return {
         "deaths": deaths,
-        "ways": dict(ways),
-        "while starting": int(starting),
-        "slowest to leave, s": round(slowest, 1),
-        "damaged checkpoints": corrupt,
+        "ways": ", ".join(f"{n} × {way}" for way, n in ways.most_common()),
+        "while starting": starting,
+        "slowest to leave": f"{slowest:.1f} s",
+        "damaged checkpoints": len(list(run.run_folder.glob("*.corrupt"))),
         "stray processes": len(run.processes),
-        "bit-identical": True,
-        "minutes": round((time.monotonic() - began) / 60, 1),
+        "new in /dev/shm": 0,
+        "bit-identical": "yes",
+        "took": f"{(time.monotonic() - began) / 60:.1f} min",
     }
 
 
-LONG = {"max_iterations": 600}
-
-
-def kill(run: Run, snakemake: object, way: str) -> bool:
-    """End it in a way; False when the process that this needs is not there yet."""
-    what, _, whom = way.partition(" ")
+def kill(run: Run, snakemake: subprocess.Popen[str], way: str) -> bool:
+    """End a run in a way; False when what that needs is not there yet."""
+    *signals, whom = way.split()
     if way == "q1pipe stop":
-        return run.q1pipe("stop", NAME).stdout.count("stopped") > 0
+        return "stopped" in run.q1pipe("stop", NAME).stdout
     try:
-        pid = (
-            {"group": 0, "snakemake": snakemake.pid}.get(whom)
-            if whom in ("group", "snakemake")
-            else run.pid(whom.split()[0])
-        )  # type: ignore[attr-defined]
-        number = signal.Signals[f"SIG{what}"]
-        if whom == "group":
-            group(snakemake, number)  # type: ignore[arg-type]
-            return True
-        os.kill(pid, number)
-        if whom.endswith("twice"):
-            time.sleep(0.05)
-            os.kill(pid, number)
-    except ValueError:  # no such process
+        pid = snakemake.pid if whom in ("group", "snakemake") else run.pid(whom)
+    except ValueError:
         return False
-    except ProcessLookupError:
-        pass  # gone after the first of two
+    for name in signals:
+        try:
+            (os.killpg if whom == "group" else os.kill)(pid, signal.Signals[f"SIG{name}"])
+        except ProcessLookupError:
+            return name != signals[0]  # the first one was enough
+        time.sleep(0.05)
     return True
 
 
 def main() -> None:
-    """Twenty deaths, or as many as the first argument says; the second is the seed."""
-    deaths, seed = (int(a) for a in [*sys.argv[1:], "20", "1"][:2]) if len(sys.argv) < 3 else map(int, sys.argv[1:3])
+    """Twenty deaths, or as many as the first argument says; the second one is the seed."""
+    deaths, seed = (int(x) for x in (sys.argv[1:] + ["20", "1"][len(sys.argv) - 1 :]))
     with tempfile.TemporaryDirectory(prefix="q1pipe-stress-") as folder:
         for key, value in stress(Path(folder), deaths, seed).items():
-            print(f"{key:22} {value}")
+            print(f"{key:20} {value}")
 
 
 if __name__ == "__main__":

@@ -353,6 +353,7 @@ def test_smoke_passes_and_says_so(stage: Stage, motion: Path, caplog: pytest.Log
         ([1, 2, 2, 9], {}, "smoke-terminations"),
         ([30], {"sim_unstable": 0.01}, "smoke-unstable"),
         ([30], {"value_loss": math.nan}, "smoke-nan"),
+        ([30], {"restored": 1}, "smoke-nan"),
         ([30], {"device": "npu:0"}, "smoke-device"),
     ],
 )
@@ -360,9 +361,10 @@ def test_smoke_refuses(reference: Stage, lengths: list[int], changes: dict[str, 
     with open(reference.folder / "train.csv", newline="") as f:
         history = [{k: float(v) for k, v in row.items()} for row in csv.DictReader(f)]
     device = changes.pop("device", "cpu")
+    restored = changes.pop("restored", 0)
     history[-1].update(changes)
     trainer = Trainer.__new__(Trainer)
     trainer.device, trainer.lengths, trainer.causes = torch.device("cpu"), lengths, ["anchor_z", "tilt", "body_z"]
-    trainer.restored = 0
+    trainer.restored = restored
     findings = smoke.judge(trainer, history, device, SmokeCfg(min_median_episode=3), Path("motion.npz"))
     assert [f.code for f in findings] == [code]
