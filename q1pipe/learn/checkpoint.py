@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import re
@@ -23,11 +24,14 @@ def save(path: Path, content: dict[str, Any]) -> None:
 
     Raises:
         ValueError: a tensor in it is not finite: such a state is not worth going back to.
+        OSError: there is no room on the disk; what was there before stays.
     """
     if bad := not_finite(content):
         raise ValueError(f"{path.name} not written: {bad} is not finite")
-    with replacing(path) as temporary, open(temporary, "wb") as f:  # given a path, torch would put its name inside
-        torch.save(content, f)
+    whole = io.BytesIO()  # torch itself would put the path's name inside, and hide the reason why a write fails
+    torch.save(content, whole)
+    with replacing(path) as temporary:
+        temporary.write_bytes(whole.getbuffer())
 
 
 def load(path: Path) -> dict[str, Any]:

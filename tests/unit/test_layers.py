@@ -9,7 +9,7 @@ import pytest
 PACKAGE = Path(__file__).parents[2] / "q1pipe"
 
 # What each part may import of q1pipe, besides itself. What is not named here is a failure: decide where it belongs.
-BASE = {"config", "errors", "rotations", "geometry", "files", "provenance", "log"}
+BASE = {"config", "errors", "rotations", "geometry", "files", "provenance", "log", "cores", "stopping", "runfolder"}
 MAY_IMPORT = {
     "__init__": set(),
     "errors": set(),
@@ -19,6 +19,9 @@ MAY_IMPORT = {
     "files": {"errors"},
     "provenance": set(),
     "log": set(),
+    "cores": set(),
+    "stopping": set(),
+    "runfolder": {"errors"},
     "robot": BASE,
     "motion": BASE | {"robot"},
     "sim": BASE | {"robot", "motion"},
@@ -26,7 +29,10 @@ MAY_IMPORT = {
     "metrics": BASE | {"robot"},
     "stages": BASE | {"robot", "motion", "sim", "learn", "metrics"},
     "report": BASE | {"robot", "motion"},
-    "cli": BASE | {"motion", "report", "stages"},
+    "runs": BASE,
+    "status": BASE | {"runs"},
+    "control": BASE | {"runs"},
+    "cli": BASE | {"motion", "report", "stages", "runs", "status", "control"},
     "__main__": {"cli"},
 }
 NEVER_TORCH = [
@@ -37,11 +43,17 @@ NEVER_TORCH = [
     "files",
     "provenance",
     "log",
+    "cores",
+    "stopping",
+    "runfolder",
     "robot",
     "motion",
     "sim",
     "metrics",
     "report",
+    "runs",
+    "status",
+    "control",
 ]
 MODULES = sorted(p for p in PACKAGE.rglob("*.py") if p.read_text(encoding="utf-8").strip())
 
