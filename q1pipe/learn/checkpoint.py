@@ -40,17 +40,16 @@ def load(path: Path) -> dict[str, Any]:
     return content
 
 
-def newest(folder: Path, upto: int | None = None) -> tuple[Path, dict[str, Any]] | None:
+def newest(folder: Path) -> tuple[Path, dict[str, Any]] | None:
     """The newest numbered checkpoint that loads, and its content; none when there is none.
 
     A damaged one is renamed ``.corrupt`` with a warning, and the one before is taken.
 
     Args:
         folder: run folder with ``model_{iteration}.pt``.
-        upto: highest iteration to consider.
     """
     found = {int(m[1]): p for p in folder.glob("model_*.pt") if (m := NUMBERED.fullmatch(p.name))}
-    for iteration in sorted((i for i in found if upto is None or i <= upto), reverse=True):
+    for iteration in sorted(found, reverse=True):
         path = found[iteration]
         try:
             content = load(path)

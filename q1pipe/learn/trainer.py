@@ -443,7 +443,7 @@ class Progress:
         left = (now - self.began) / (iteration - self.first) * (self.last - iteration)
         share = 100 * iteration // self.last
         speed = f"{row['sps'] / 1000:.1f}k steps/s"
-        log.info(f"train {iteration}/{self.last} {share}%  reward {row['ep_ret']:.1f}  {speed}  {span(left)} left")
+        log.info(f"train {iteration}/{self.last} {share}%  return {row['ep_ret']:.1f}  {speed}  {span(left)} left")
 
 
 def _tensors(arrays: Mapping[str, Array]) -> dict[str, Tensor]:

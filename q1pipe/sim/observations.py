@@ -143,16 +143,6 @@ class Layout:
         return cls(slices, actor_dim, start)
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the terms, in order."""
-        return tuple(self.slices)
-
-    @property
-    def actor_names(self) -> tuple[str, ...]:
-        """Names of the actor's terms, in order."""
-        return tuple(term.name for term in ACTOR_TERMS)
-
-    @property
     def reward_col(self) -> int:
         """Column of the reward."""
         return self.critic_dim

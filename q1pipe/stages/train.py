@@ -47,6 +47,7 @@ log = logging.getLogger(__name__)
 Array = NDArray[Any]
 
 BUDGET = {"max_iterations", "save_interval", "num_workers"}  # settings that do not change what a run computes
+JUDGE_SEED = 100_000  # added to the run's: other worlds and starts than the training environments have
 PUBLISHED = {"mean_rew": 2.24, "ep_ret": 153.7, "ep_len": 68.0}  # end of the published 3000-iteration run
 POINTS = ("iteration", "env_steps", "mean_rew", "ep_ret", "ep_len", "wall_s")
 
@@ -164,9 +165,10 @@ def judge(robot: Robot, clip: Clip, cfg: TrainCfg, device: torch.device) -> Eval
     """What tells which model is the best: deterministic policies from frame 0, in the same episodes every time.
 
     Half the score is undisturbed, half under noise, randomisation and pushes: a policy masters the first long before
-    the second.
+    the second. Worlds and starts are none of training's. Finishing is by the default limits of `evaluate`, whatever
+    the verdict will go by: its settings must not change what training leaves behind.
     """
-    limits = EvaluateCfg()
+    limits, cfg = EvaluateCfg(), cfg.model_copy(update={"seed": cfg.seed + JUDGE_SEED})
     modes: tuple[Mode, ...] = ("nominal", "disturbed")
     envs = {
         mode: TrackingEnv(robot, clip, cfg, np.arange(cfg.best_episodes), mode, cores.available()) for mode in modes
@@ -266,9 +268,10 @@ def summary(folder: Path, meta: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def passed(rows: list[dict[str, float]], key: str, value: float) -> dict[str, float] | None:
-    """Environment steps and wall time at the first iteration whose `key` is at least a value; none if it never was."""
-    first = next((row for row in rows if row[key] >= value), None)
-    return first and {"env_steps": int(first["env_steps"]), "wall_s": first["wall_s"]}
+    """Environment steps and wall time at the iteration from which on `key` stays at or above a value; else none."""
+    below = [i for i, row in enumerate(rows) if not row[key] >= value]  # NaN is below
+    start = below[-1] + 1 if below else 0
+    return {"env_steps": int(rows[start]["env_steps"]), "wall_s": rows[start]["wall_s"]} if start < len(rows) else None
 
 
 def write_dump(path: Path, robot: Robot, clip: Clip, cfg: TrainCfg, rollout: Mapping[str, Any]) -> None:

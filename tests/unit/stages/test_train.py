@@ -82,6 +82,13 @@ def reference(tmp_path_factory: pytest.TempPathFactory, motion: Path) -> Stage:
     return stage
 
 
+def test_passing_a_value_means_staying_above_it():
+    rows = [{"x": x, "env_steps": 10.0 * i, "wall_s": float(i)} for i, x in enumerate([math.nan, 5, 1, 3, 4])]
+    assert train.passed(rows, "x", 3) == {"env_steps": 30, "wall_s": 3.0}
+    assert train.passed(rows, "x", 4.5) is None
+    assert train.passed(rows[3:], "x", 3) == {"env_steps": 30, "wall_s": 3.0}
+
+
 def test_history_and_summary(reference: Stage):
     history = rows(reference.folder / "train.csv")
     assert [row["iteration"] for row in history] == ["1", "2", "3", "4"]
@@ -94,8 +101,8 @@ def test_history_and_summary(reference: Stage):
     assert summary["fingerprint"] == reference.runs[0].name
     assert (summary["iterations"], summary["env_steps"]) == (4, 192)
     assert [e["iteration"] for e in summary["evaluations"]] == [2, 4]
-    best = max(e["ep_ret"] for e in summary["evaluations"])
-    assert summary["best_model"]["ep_ret"] == pytest.approx(best)
+    best = max(e["score"] for e in summary["evaluations"])
+    assert summary["best_model"]["score"] == pytest.approx(best)
     assert summary["passed_published_after"]["ep_len"] is None  # 11 steps at most
     assert summary["env_steps_per_s"] > 0
 
