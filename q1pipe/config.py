@@ -289,7 +289,9 @@ class ExportCfg(Section):
 class SafetyCfg(Section):
     """What the robot's joint interface demands of commands (vendor SDK), and what we demand beyond it."""
 
-    command_hz: Positive = Field(500.0, description="Hz, slowest rate of joint commands; targets are interpolated to it")
+    command_hz: Positive = Field(
+        500.0, description="Hz, slowest rate of joint commands; targets are interpolated to it"
+    )
     max_command_change: Positive = Field(0.2, description="rad from one command to the next")
     max_saturation: Share = Field(0.05, description="share of a joint's steps that ask for more than its torque limit")
     max_speed: Positive = Field(20.0, description="rad/s of any joint; the vendor gives no figure")

@@ -1,11 +1,12 @@
 """What an exported policy says about itself: the metadata of policy.onnx, written and read in this one place.
 
-Values are text, lists are comma-separated, tables are JSON, numbers have all their digits. The first keys have the names
-that BeyondMimic's controllers look for; everything else that a controller or another simulator needs has names of ours.
+Values are text, lists are comma-separated, tables are JSON, numbers have all their digits. The first keys have the
+names that BeyondMimic's controllers look for; what else a controller or another simulator needs has names of ours.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
@@ -293,6 +294,4 @@ def _check_action(contract: Contract, where: str) -> list[Finding]:
 
 def sha256(path: Path) -> str:
     """All 64 hex digits of a file's hash."""
-    import hashlib
-
     return hashlib.sha256(path.read_bytes()).hexdigest()

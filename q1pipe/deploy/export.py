@@ -41,9 +41,9 @@ def save_policy(path: Path, policy: nn.Module, contract: Contract) -> None:
 def save_with_reference(path: Path, policy: nn.Module, contract: Contract, reference: Mapping[str, Any]) -> None:
     """Write policy_with_reference.onnx, the form of BeyondMimic's controllers: the motion is inside.
 
-    Inputs ``obs`` (N, D) and ``time_step`` (N, 1) float32, a frame number; outputs ``actions`` and the reference at that
-    frame, the first beyond the ends: ``joint_pos``, ``joint_vel`` (N, J), ``body_pos_w`` … (N, B, 3 or 4), whose rows
-    are the contract's body_names.
+    Inputs ``obs`` (N, D) and ``time_step`` (N, 1) float32, a frame number; outputs ``actions`` and the reference at
+    that frame, the last one beyond the end: ``joint_pos``, ``joint_vel`` (N, J), ``body_pos_w`` … (N, B, 3 or 4), whose
+    rows are the contract's body_names.
 
     Args:
         path: the file.
@@ -108,11 +108,11 @@ class _Graph:
 
     def save(self, path: Path, contract: Contract, name: str, inputs: list[str], outputs: list[str]) -> None:
         """Check the graph and write it with its metadata, in one file."""
-        infos = [
+        ends = [
             [helper.make_tensor_value_info(n, TensorProto.FLOAT, self.shapes[n]) for n in names]
             for names in (inputs, outputs)
         ]
-        graph = helper.make_graph(self.nodes, name, *infos, initializer=list(self.constants.values()))
+        graph = helper.make_graph(self.nodes, name, ends[0], ends[1], initializer=list(self.constants.values()))
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
         model.producer_name = "q1pipe"
         helper.set_model_props(model, contract.metadata())

@@ -61,25 +61,28 @@ def deploy_yaml(contract: Contract, robot: Robot) -> str:
             strict=True,
         )
     )
-    meaning = {
-        "reference_joint_pos": "rad, of the motion at the frame that the coming action leads to",
-        "reference_joint_vel": "rad/s, at the same frame",
-        "anchor_ori": "first two columns, row by row, of the reference's anchor orientation in the robot's anchor frame",
-        "base_ang_vel": "rad/s, gyroscope, in the IMU's frame",
-        "joint_pos": "rad, measured minus default",
-        "joint_vel": "rad/s, measured",
-        "last_action": "the action before, as the network gave it; 0 at the start",
-    }
+    size, meaning = (
+        contract.observation_size,
+        {
+            "reference_joint_pos": "rad, of the motion at the frame that the coming action leads to",
+            "reference_joint_vel": "rad/s, at the same frame",
+            "anchor_ori": "first two columns, row by row, of the reference's anchor in the robot's anchor frame",
+            "base_ang_vel": "rad/s, gyroscope, in the IMU's frame",
+            "joint_pos": "rad, measured minus default",
+            "joint_vel": "rad/s, measured",
+            "last_action": "the action before, as the network gave it; 0 at the start",
+        },
+    )
     terms = "\n".join(
         f"  - {{name: {t['name']}, start: {t['start']}, size: {t['size']}, noise: {_n(t['noise'])}}}"
         f"  # {meaning[t['name']]}"
         for t in contract.observation_layout
     )
     return f"""\
-# What a controller needs to run policy.onnx. The same numbers are in the file's metadata; they are those of the training.
+# What a controller needs to run policy.onnx; the same numbers are in its metadata. They are those of the training.
 robot: {_y(contract.robot)}
-policy: policy.onnx                 # input obs (N, {contract.observation_size}) float32, output actions (N, {len(contract.joint_names)})
-motion: motion.npz                  # {_y(contract.motion)}: {contract.motion_frames} frames at {contract.motion_fps:g} per second
+policy: policy.onnx                 # input obs (N, {size}) float32, output actions (N, {len(contract.joint_names)})
+motion: motion.npz                  # {contract.motion_frames} frames at {contract.motion_fps:g} per second
 run: {_y(contract.run_path)}        # motion / fingerprint of the training
 iteration: {contract.iteration}
 control_dt: {_n(contract.control_dt)}                   # s, from one action to the next
@@ -103,12 +106,13 @@ imu: {_y(robot.cfg.imu)}
 imu_chain: {_y(contract.imu_chain)}
 anchor_chain: {_y(contract.anchor_chain)}
 
-# Commands to the robot (vendor SDK): all joints by name in each, 500 to 1000 a second, from target to target in a straight
-# line, never more than max_change from one to the next, the first from the measured pose.
+# Commands to the robot (vendor SDK): all joints by name in each, 500 to 1000 a second, from target to target in a
+# straight line, never more than max_change from one to the next, the first from the measured pose. The last command,
+# also after a failure, is `end`: the robot sinks down. Hold it.
 command:
   rate: [500, 1000]                 # Hz
   max_change: 0.2                   # rad per command
-  end: {{stiffness: 0.0, damping: {DAMPING}}}  # the last command, also after a failure: the robot sinks down slowly. Hold it
+  end: {{stiffness: 0.0, damping: {DAMPING}}}
 """
 
 
@@ -117,8 +121,8 @@ def readme(contract: Contract, rows: int) -> str:
     return f"""\
 # {contract.motion}: a policy for {contract.robot}
 
-Training run {contract.fingerprint}, iteration {contract.iteration}. Whether it is fit to run is in `eval.json` beside this
-folder (evaluation, parity, sim2sim, safety): read its verdict first.
+Training run {contract.fingerprint}, iteration {contract.iteration}. Whether it is fit to run is in `eval.json` beside
+this folder (evaluation, parity, sim2sim, safety): read its verdict first.
 
 | file | |
 |---|---|
@@ -126,7 +130,7 @@ folder (evaluation, parity, sim2sim, safety): read its verdict first.
 | `motion.npz` | the motion that it follows, {contract.motion_frames} frames at {contract.motion_fps:g} per second |
 | `deploy.yaml` | gains, limits, observation, commands, with comments |
 | `run_policy.py` | a controller in Python; needs `numpy` and `onnxruntime`, nothing else |
-| `golden.npz`, `golden.csv` | {rows} rows from measurement to observation, action and target, to check an implementation |
+| `golden.npz`, `golden.csv` | {rows} rows: measurement, observation, action, target, to check an implementation |
 
 1. Check the machine: `python run_policy.py` in this folder compares all golden rows and says `ok` three times.
 2. Check your implementation: feed it a golden row's `imu_quat`, `gyro`, `joint_pos`, `joint_vel`, `frame` and
@@ -134,9 +138,9 @@ folder (evaluation, parity, sim2sim, safety): read its verdict first.
 3. On the robot, hung up or held first:
    - start lying or standing as the motion starts; read the state, call `align` once;
    - every {contract.control_dt * 1000:g} ms call `step` with the newest measurement and send its target;
-   - send commands at 500 to 1000 Hz, all joints by name, in a straight line from the last target to the new one, the first
-     from the measured pose, with each joint's stiffness and damping, velocity and torque 0; never more than 0.2 rad from one
-     command to the next;
+   - send commands at 500 to 1000 Hz, all joints by name, in a straight line from the last target to the new one, the
+     first from the measured pose, with each joint's stiffness and damping, velocity and torque 0; never more than
+     0.2 rad from one command to the next;
    - at the end of the motion the last frame is held; to end, and whenever something fails, send stiffness 0 and damping
      {DAMPING:g} for all joints: the robot sinks down.
 

@@ -1,9 +1,10 @@
 """Is the policy fit to command the robot? The rules of the vendor SDK's joint interface, and what they leave open.
 
-From the SDK's description of joint commands: no joint's position may change by more than 0.2 rad from one command to the
-next; joints are found by name, a name that is wrong is dropped silently, and every command should hold all joints;
-commands come at 500 to 1000 Hz; a position beyond its limit may make the motor shut down; the last command has stiffness
-0 and damping 5. A policy gives a target 50 times a second, so commands go from one target to the next in a straight line.
+From the SDK's description of joint commands: no joint's position may change by more than 0.2 rad from one command to
+the next; joints are found by name, a name that is wrong is dropped silently, and every command should hold all joints;
+commands come at 500 to 1000 Hz; a position beyond its limit may make the motor shut down; the last command has
+stiffness 0 and damping 5. A policy gives a target 50 times a second, so commands go from one target to the next in a
+straight line.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from q1pipe.config import SafetyCfg
 from q1pipe.deploy.contract import Contract
 from q1pipe.robot import Robot
 
-Array = NDArray[np.floating]
+Array = NDArray[Any]
 
 
 def commands_per_target(contract: Contract, cfg: SafetyCfg) -> int:

@@ -25,7 +25,7 @@ from q1pipe.metrics import EpisodeMeans, tracking_errors
 from q1pipe.motion.clip import Clip
 from q1pipe.robot import Robot
 
-Array = NDArray[np.floating]
+Array = NDArray[Any]
 Bools = NDArray[np.bool_]
 
 ACTION = "action"
@@ -73,14 +73,14 @@ def replay(
 ) -> tuple[list[Row], float]:
     """Do each step of a recorded trajectory again and compare what is observed and what the policy answers.
 
-    Every step begins in its recorded state, so that a difference stays where it arises and is not amplified by contacts.
+    Every step begins in its recorded state, so that a difference stays where it arises and contacts do not amplify it.
 
     Args:
         robot: the model.
         contract: of the policy.
         controller: of the policy.
-        recording: ``qpos`` (K+1, nq), ``qvel``, ``warmstart`` (K+1, nv), ``frame`` (K+1), ``observation`` (K+1, D) in the
-            training's layout, ``action`` (K, J) of the training's policy.
+        recording: ``qpos`` (K+1, nq), ``qvel``, ``warmstart`` (K+1, nv), ``frame`` (K+1), ``observation`` (K+1, D) in
+            the training's layout, ``action`` (K, J) of the training's policy.
         threads: cores.
 
     Returns:
@@ -96,8 +96,8 @@ def replay(
 
     def compared(state: State, first: int, what: str) -> list[Row]:
         rows = slice(first, steps + 1)
-        measured = (x[: steps + 1 - first] for x in state.measured)
-        mine = controller.observe(*measured, ahead[rows], last[rows])
+        imu, gyro, pos, vel = (x[: steps + 1 - first] for x in state.measured)
+        mine = controller.observe(imu, gyro, pos, vel, ahead[rows], last[rows])
         return _compare(contract, mine, observed[rows], what, first)
 
     table = compared(simulation.start(*states), 0, "state")
@@ -222,7 +222,7 @@ class Limits:
 
 
 class Judge:
-    """Compares robots with the clip: terminations, the final pose, tracking metrics. Nothing of it is the training's."""
+    """Compares robots with the clip: terminations, final pose, metrics. Nothing of it is the training's."""
 
     def __init__(self, robot: Robot, clip: Clip, limits: Limits):
         self.robot, self.clip, self.limits = robot, clip, limits
@@ -324,7 +324,7 @@ def close_loop(
         late = [*late[1:], controller.target(action).astype(float)]
         previous, command = command, np.stack(late)[-1 - delay, np.arange(n)]
         before = state
-        state = simulation.step(command, previous)
+        state = simulation.step(command, previous, np.flatnonzero(~ended))
 
         running = ~ended
         ep_len += running
@@ -338,7 +338,9 @@ def close_loop(
                 **judge.errors(state, frame),
                 "action_rate": np.square(action - last_action).sum(axis=1),
                 "torque_use": effort.mean(axis=1),
-                "soft_limit_use": ((state.joint_pos < soft[:, 0]) | (state.joint_pos > soft[:, 1])).any(axis=1) * 1.0,
+                "soft_limit_use": ((state.joint_pos < soft[:, 0]) | (state.joint_pos > soft[:, 1]))
+                .any(axis=1)
+                .astype(float),
             },
             running,
         )

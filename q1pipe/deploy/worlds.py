@@ -22,7 +22,7 @@ from q1pipe.deploy.contract import Contract
 from q1pipe.geometry import lowest_points
 from q1pipe.robot import Robot
 
-Array = NDArray[np.float64]
+Array = NDArray[np.floating]
 Bools = NDArray[np.bool_]
 
 NOMINAL = "nominal"
@@ -45,7 +45,7 @@ class World:
         slope: degrees of the floor.
         integrator: MuJoCo's name; empty: the model's.
         timestep: s; 0: that of training.
-        ramp: targets move from one to the next in a straight line, as a controller sends them that runs at a higher rate.
+        ramp: targets move from one to the next in a straight line, as commands at a higher rate do.
     """
 
     name: str
@@ -182,15 +182,21 @@ class Simulation:
         self.unstable[:] = False
         return self.read()
 
-    def step(self, target: Array, previous: Array) -> State:
-        """One control step with position targets (n, J) rad, contract order; previous: those of the step before."""
+    def step(self, target: Array, previous: Array, ids: NDArray[np.intp] | None = None) -> State:
+        """One control step.
+
+        Args:
+            target: (n, J) rad, position targets in the contract's order.
+            previous: those of the step before.
+            ids: which robots move; None: all.
+        """
         warnings = self.batch.warning[:, :, 1].sum(axis=1)
         parts = self.substeps if self.ramp else 1
         failed: NDArray[np.intp] | slice = slice(0)
         for i in range(1, parts + 1):
             self.ctrl[:, self._actuators] = target if parts == 1 else previous + (target - previous) * (i / parts)
             try:
-                self.batch.step(nstep=self.substeps // parts, stage=VELOCITY)
+                self.batch.step(ids, nstep=self.substeps // parts, stage=VELOCITY)
             except SimulationError as e:
                 failed = e.ids
         self.unstable |= self.batch.warning[:, :, 1].sum(axis=1) > warnings

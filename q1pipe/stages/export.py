@@ -1,4 +1,4 @@
-"""Stage 5: the policy as ONNX with its contract, the proof that it computes the same, and what sim2sim compares with."""
+"""Stage 5: the policy as ONNX with its contract, proof that it computes the same, and what sim2sim compares with."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from q1pipe.deploy import contract as contracts
 from q1pipe.deploy import folder, parity
 from q1pipe.deploy.contract import Contract
 from q1pipe.deploy.export import REFERENCE, save_policy, save_with_reference
-from q1pipe.errors import Q1Error, error
+from q1pipe.errors import Q1Error
 from q1pipe.files import replacing, write_json
 from q1pipe.learn import checkpoint
 from q1pipe.learn.policy import Policy
@@ -29,6 +29,7 @@ from q1pipe.robot import Robot
 from q1pipe.sim.env import StepBuffers, TrackingEnv
 from q1pipe.sim.observations import ACTOR_TERMS
 from q1pipe.sim.terminations import Cause
+from q1pipe.stages.same_run import same_run
 
 log = logging.getLogger(__name__)
 
@@ -91,7 +92,7 @@ def run(
 
     starts = start_states(robot, clip, train, evaluate.episodes)
     with replacing(recording) as temporary, open(temporary, "wb") as f:
-        np.savez_compressed(f, **trajectory, **starts)
+        np.savez_compressed(f, **trajectory, **starts)  # type: ignore[arg-type]
     folder.write(deploy_dir, onnx, motion, robot, contract, {k: _spread(v, cfg.golden_rows) for k, v in pool.items()})
     write_json(
         out_json,
@@ -233,32 +234,6 @@ def random_rows(actor: Policy, count: int, seed: int) -> Floats:
     mean, spread = actor.normalizer.mean.numpy(), actor.normalizer.var.sqrt().numpy()
     noise = np.random.default_rng(seed).standard_normal((count, len(mean)))
     return (mean + 3 * spread * noise).astype(np.float32)
-
-
-def same_run(meta: Mapping[str, Any], trained: Mapping[str, Any], robot: Robot, motion: Path, policy: Path) -> None:
-    """A folder can hold files of different runs after an interruption; nothing made of a mix is worth anything.
-
-    Raises:
-        Q1Error: fingerprint, motion or robot differ.
-    """
-    pairs = {
-        "fingerprint": (trained["fingerprint"], meta["fingerprint"]),
-        "motion": (file_sha(motion), meta["motion_sha"]),
-        "robot": (robot.sha, meta["robot_sha"]),
-    }
-    findings = [
-        error(
-            "mixed-run",
-            str(policy),
-            f"{name} of the policy is {of_policy}, here it is {here}",
-            "one run",
-            "train again",
-        )
-        for name, (here, of_policy) in pairs.items()
-        if here != of_policy
-    ]
-    if findings:
-        raise Q1Error(*findings)
 
 
 def _version_of_q1pipe() -> str:

@@ -59,8 +59,8 @@ def run(
         out_json: sim2sim.json.
         trajectory: trajectory.npz, the first nominal episode.
         threads: cores for the physics; the result does not depend on it.
-        settings: sections ``robot``, ``sim2sim``, ``export`` (max_difference), ``evaluate`` (what holding the final pose
-            means) and of ``train`` its terminations.
+        settings: sections ``robot``, ``sim2sim``, of ``export`` its max_difference, of ``evaluate`` what holding the
+            final pose means, of ``train`` the terminations.
 
     Raises:
         Q1Error: the file contradicts itself, the model or the motion; or a recorded step does not come out again.
@@ -84,7 +84,8 @@ def run(
     starts = recorded["start_qpos"], recorded["start_qvel"]
     outcomes = matrix(judge, contract, controller, starts, cfg, threads)
     nominal = outcomes[NOMINAL]
-    last = nominal.trace["qpos"][-1], nominal.trace["qvel"][-1]
+    whole = np.isfinite(nominal.trace["qpos"][-1]).all(axis=1)
+    last = nominal.trace["qpos"][-1][whole], nominal.trace["qvel"][-1][whole]
     ending = damped(robot, contract, *last, cfg.safety.damping, cfg.safety.damping_seconds, threads)
     safety = audit(robot, contract, nominal.trace, ending, cfg.safety)
     save_trajectory(trajectory, robot, contract, nominal)
@@ -178,7 +179,7 @@ def save_trajectory(path: Path, robot: Robot, contract: Contract, nominal: Outco
             f,
             time=np.arange(1, length + 1) * contract.control_dt,
             frame=np.arange(1, length + 1),
-            **first,
+            **first,  # type: ignore[arg-type]
             contact_force=forces.astype(np.float32),
             joint_names=np.array(contract.joint_names),
             body_names=np.array(robot.body_names),
