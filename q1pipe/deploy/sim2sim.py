@@ -139,8 +139,8 @@ def _swapped(names: Sequence[str], term: str, mine: Array, theirs: Mapping[str, 
             return f"it is what was recorded as {other}"
     mirrored = [n.replace("left", "\0").replace("right", "left").replace("\0", "right") for n in names]
     if mine.shape[1] == len(names) and set(mirrored) == set(names):
-        other_side = mine[:, [names.index(n) for n in mirrored]]
-        if np.allclose(other_side, theirs[term], rtol=0, atol=tolerance):
+        sides = (theirs[term], theirs[term][:, [names.index(n) for n in mirrored]])
+        if np.any([(np.abs(mine - side) <= tolerance).all(axis=0) for side in sides], axis=0).all():
             return "left and right are swapped"
     return ""
 
