@@ -318,7 +318,7 @@ class Sim2simCfg(Section):
     max_difference: Positive = Field(1e-5, description="of an observation term from the recorded one, same physics")
     max_gap: Share = Field(0.02, description="gate: nominal success differs from evaluate's by at most this")
     min_success: Share = Field(0.95, description="gate: share that reaches the end, nominal")
-    min_success_worlds: Share = Field(0.8, description="gate: the same, mean of the other worlds")
+    min_success_worlds: Share = Field(0.6, description="gate: the same, in each other world")
     safety: SafetyCfg = SafetyCfg()
 
 

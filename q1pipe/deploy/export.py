@@ -33,7 +33,7 @@ def save_policy(path: Path, policy: nn.Module, contract: Contract) -> None:
         policy: `learn.policy.Policy`: its normaliser, layers and skip connection.
         contract: what it says about itself.
     """
-    graph = _Graph()
+    graph = _Graph("batch")
     graph.policy(policy)
     graph.save(path, contract, "policy", ["obs"], ["actions"])
 
@@ -41,9 +41,9 @@ def save_policy(path: Path, policy: nn.Module, contract: Contract) -> None:
 def save_with_reference(path: Path, policy: nn.Module, contract: Contract, reference: Mapping[str, Any]) -> None:
     """Write policy_with_reference.onnx, the form of BeyondMimic's controllers: the motion is inside.
 
-    Inputs ``obs`` (N, D) and ``time_step`` (N, 1) float32, a frame number; outputs ``actions`` and the reference at
-    that frame, the last one beyond the end: ``joint_pos``, ``joint_vel`` (N, J), ``body_pos_w`` … (N, B, 3 or 4), whose
-    rows are the contract's body_names.
+    Inputs ``obs`` (1, D) and ``time_step`` (1, 1) float32, a frame number; outputs ``actions`` and the reference at
+    that frame, the last one beyond the end: ``joint_pos``, ``joint_vel`` (1, J), ``body_pos_w`` … (1, B, 3 or 4), whose
+    rows are the contract's body_names. One robot, as there: those controllers make their buffers from the shapes.
 
     Args:
         path: the file.
@@ -51,7 +51,7 @@ def save_with_reference(path: Path, policy: nn.Module, contract: Contract, refer
         contract: what it says about itself.
         reference: arrays by the names in REFERENCE, (T, …) float32.
     """
-    graph = _Graph()
+    graph = _Graph(1)
     graph.policy(policy)
     last = len(reference["joint_pos"]) - 1
     frame = graph.add("Cast", "time_step", to=TensorProto.INT64)
@@ -65,12 +65,13 @@ def save_with_reference(path: Path, policy: nn.Module, contract: Contract, refer
 
 
 class _Graph:
-    """Nodes and constants in the making."""
+    """Nodes and constants in the making, for a number of robots or any, which then has a name."""
 
-    def __init__(self) -> None:
+    def __init__(self, robots: int | str):
+        self.robots = robots
         self.nodes: list[onnx.NodeProto] = []
         self.constants: dict[str, onnx.TensorProto] = {}
-        self.shapes: dict[str, list[int | str]] = {"time_step": ["batch", 1]}
+        self.shapes: dict[str, list[int | str]] = {"time_step": [robots, 1]}
 
     def constant(self, name: str, value: NDArray[Any]) -> str:
         """A constant of the graph; its name."""
@@ -82,13 +83,13 @@ class _Graph:
         output = output or f"{kind.lower()}_{len(self.nodes)}"
         self.nodes.append(helper.make_node(kind, list(inputs), [output], name=output, **attributes))
         if kind == "Gather":
-            self.shapes[output] = ["batch", *self.constants[inputs[0]].dims[1:]]
+            self.shapes[output] = [self.robots, *self.constants[inputs[0]].dims[1:]]
         return output
 
     def policy(self, policy: Any) -> None:
         """obs -> actions, as `Policy.forward`: layers(normalised obs) + (reference - default) · skip gain."""
         shape = policy.shape
-        self.shapes |= {"obs": ["batch", shape.actor], "actions": ["batch", shape.action]}
+        self.shapes |= {"obs": [self.robots, shape.actor], "actions": [self.robots, shape.action]}
         spread = policy.normalizer.var.sqrt() + policy.normalizer.EPS
         x = self.add("Sub", "obs", self.constant("mean", _array(policy.normalizer.mean)))
         x = self.add("Div", x, self.constant("spread", _array(spread)))

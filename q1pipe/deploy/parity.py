@@ -14,7 +14,6 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,19 +87,23 @@ def main(rows: str, *files: str) -> None:
     """The other process: run the files, print the differences."""
     import onnxruntime
 
-    data, result = np.load(rows), []
+    result = []
+    with np.load(rows) as data:
+        sets = {
+            key.removeprefix("obs."): (data[key], data[key.replace("obs.", "act.", 1)]) for key in data if key[0] == "o"
+        }
     for file in files:
         session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
-        for key in data:
-            kind, _, name = key.partition(".")
-            if kind != "obs":
-                continue
-            obs: dict[str, Any] = {"obs": data[key]}
-            if len(session.get_inputs()) > 1:
-                obs["time_step"] = np.zeros((len(data[key]), 1), np.float32)
-            difference = np.abs(session.run(["actions"], obs)[0] - data[f"act.{name}"]).max(axis=0)
+        for name, (obs, wanted) in sets.items():
+            if len(session.get_inputs()) == 1:
+                actions = session.run(["actions"], {"obs": obs})[0]
+            else:  # with the reference: one robot at a time
+                frame = np.zeros((1, 1), np.float32)
+                each = [session.run(["actions"], {"obs": row[None], "time_step": frame})[0] for row in obs]
+                actions = np.concatenate(each)
+            difference = np.abs(actions - wanted).max(axis=0)
             worst = int(difference.argmax())  # NaN counts as the largest
-            result.append(Difference(Path(file).name, name, len(data[key]), float(difference[worst]), worst))
+            result.append(Difference(Path(file).name, name, len(obs), float(difference[worst]), worst))
     assert "torch" not in sys.modules, "something here imports torch"
     print(json.dumps([asdict(d) for d in result]))
 

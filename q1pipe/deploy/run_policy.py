@@ -24,7 +24,9 @@ def turn(angle: np.ndarray, axis: list) -> np.ndarray:  # rotation about an axis
 
 class Controller:  # leading axes of the arrays are robots; none: one robot
     def __init__(self, policy: str, motion: str):
-        self.session = onnxruntime.InferenceSession(policy, providers=["CPUExecutionProvider"])
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1  # a small network: more threads only wait for each other
+        self.session = onnxruntime.InferenceSession(policy, options, providers=["CPUExecutionProvider"])
         meta, clip = self.session.get_modelmeta().custom_metadata_map, np.load(motion)
         self.joint_names, self.dt = meta["joint_names"].split(","), float(meta["control_dt"])
         self.default, self.scale = (np.float32(meta[k].split(",")) for k in ("default_joint_pos", "action_scale"))

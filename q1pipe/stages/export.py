@@ -87,7 +87,14 @@ def run(
     compared = parity.compare([onnx, onnx_with_reference], observations, actions)
     for d in compared:
         log.info("%-26s %4d %-6s observations: largest difference %.2e", d.file, d.count, d.rows, d.largest)
+    found = {
+        "parity": [{**vars(d), "joint": contract.joint_names[d.joint]} for d in compared],
+        "allowed": cfg.max_difference,
+        "fingerprint": contract.fingerprint,
+        "metadata": contract.metadata(),
+    }
     if findings := parity.findings(compared, contract.joint_names, cfg.max_difference):
+        write_json(out_json, {**found, "findings": [f.record() for f in findings]})
         raise Q1Error(*findings)
 
     starts = start_states(robot, clip, train, evaluate.episodes)
@@ -97,10 +104,7 @@ def run(
     write_json(
         out_json,
         {
-            "parity": [{**vars(d), "joint": contract.joint_names[d.joint]} for d in compared],
-            "allowed": cfg.max_difference,
-            "fingerprint": contract.fingerprint,
-            "metadata": contract.metadata(),
+            **found,
             "recorded_steps": len(trajectory["action"]),
             "hashes": {p.name: file_sha(p) for p in (policy, motion, onnx, onnx_with_reference, recording)},
         },

@@ -57,13 +57,16 @@ def test_reference_comes_with_the_action_in_beyondmimics_form(exported):
     clip, contract = Clip.load(exported.motion), exported.contract()
     assert [i.name for i in run.get_inputs()] == ["obs", "time_step"]
     assert [o.name for o in run.get_outputs()] == ["actions", *REFERENCE]
-    obs, frame = np.ones((3, 119), np.float32), np.array([[0], [5], [1000]], np.float32)
-    result = dict(zip(["actions", *REFERENCE], run.run(None, {"obs": obs, "time_step": frame}), strict=True))
-    np.testing.assert_allclose(result["actions"], expected(exported.policy, obs), atol=1e-5)
-    frames, bodies = [0, 5, clip.frames - 1], [clip.body_names.index(n) for n in contract.body_names]
-    for name in REFERENCE:
-        want = getattr(clip, name)[frames]
-        np.testing.assert_array_equal(result[name], want[:, bodies] if name.startswith("body") else want)
+    obs = np.ones((1, 119), np.float32)
+    bodies = [clip.body_names.index(n) for n in contract.body_names]
+    for time_step, frame in ((0, 0), (5, 5), (1000, clip.frames - 1)):
+        values = run.run(None, {"obs": obs, "time_step": np.array([[time_step]], np.float32)})
+        np.testing.assert_allclose(values[0], expected(exported.policy, obs), atol=1e-5)
+        for name, value in zip(REFERENCE, values[1:], strict=True):
+            want = getattr(clip, name)[[frame]]
+            np.testing.assert_array_equal(value, want[:, bodies] if name.startswith("body") else want)
+    assert [i.shape for i in run.get_inputs()] == [[1, 119], [1, 1]]
+    assert run.get_outputs()[3].shape == [1, len(bodies), 3]
 
 
 def test_poisoned_normaliser_is_exported_as_it_is(robot, exported, tmp_path):

@@ -287,11 +287,9 @@ def test_stage_writes_worlds_gates_safety_and_a_trajectory(ran, exported, robot)
     assert ran["worlds"][NOMINAL]["episodes"] == EPISODES
     assert ran["worlds"]["mass +10%"]["episodes"] == 2
     assert ran["worlds"]["mass +10%"]["changed"] == {"mass": 1.1}
-    assert {g["name"] for g in ran["gates"]} == {
-        "open_loop.difference",
-        "nominal.success_rate",
-        "worlds.success_rate",
-    }
+    names = [f"{w.name}.success_rate" for w in worlds(SETTINGS["sim2sim"])]
+    assert [g["name"] for g in ran["gates"]] == ["open_loop.difference", *names]
+    assert {g["allowed"] for g in ran["gates"]} == {"<= 1e-05", ">= 0.95", ">= 0.6"}
     assert ran["verdict"] == "pass"
     assert ran["safety"]["verdict"] == "pass"
     with np.load(exported.folder / "trajectory.npz") as data:
@@ -306,10 +304,26 @@ def test_stage_writes_worlds_gates_safety_and_a_trajectory(ran, exported, robot)
     assert ran["nominal_success"] == [True] * EPISODES
 
 
+def test_stage_stops_at_a_difference_and_says_so_in_its_record(exported, tmp_path):
+    recording = exported.recording()
+    recording["observation"][5, 60] += 0.1  # joint_pos of a hip
+    np.savez(tmp_path / "recording.npz", **recording)
+    with pytest.raises(Q1Error, match="differs-state.*policy.onnx: joint_pos — differs by 0.1 at .*_joint in step 5"):
+        sim2sim.run(
+            *(exported.onnx, tmp_path / "recording.npz", exported.motion, tmp_path / "s.json", tmp_path / "t.npz"),
+            1,
+            SETTINGS,
+        )
+    record = json.loads((tmp_path / "s.json").read_text())
+    assert record["verdict"] == "fail"
+    assert record["findings"][0]["code"] == "differs-state"
+    assert len(record["open_loop"]["rows"]) == 15
+
+
 def test_failed_gate_is_a_verdict_and_not_a_crash(exported, tmp_path):
     settings = {**SETTINGS, "sim2sim": Sim2simCfg(episodes=1, min_success_worlds=1.0, push=5.0, push_interval=0.2)}
     names = ("policy.onnx", "recording.npz", "motion.npz")
     sim2sim.run(*(exported.folder / n for n in names), tmp_path / "s.json", tmp_path / "t.npz", 1, settings)
     record = json.loads((tmp_path / "s.json").read_text())
     assert record["verdict"] == "fail"
-    assert [g["name"] for g in record["gates"] if not g["passed"]] == ["worlds.success_rate"]
+    assert [g["name"] for g in record["gates"] if not g["passed"]] == ["pushes 5 m/s.success_rate"]

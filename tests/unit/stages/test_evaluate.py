@@ -109,6 +109,16 @@ def test_disturbed_episodes_differ_from_nominal_ones_and_repeat(robot, stand, po
     assert (first.ep_ret != played(robot, stand, policy, train=train).ep_ret).all()
 
 
+def test_evaluation_leaves_the_normaliser_as_it_is(robot, stand, policy):
+    """Bit for bit, after hundreds of observations."""
+    before = {name: value.clone() for name, value in policy.state_dict().items() if isinstance(value, torch.Tensor)}
+    count = policy.normalizer.count
+    played(robot, stand, policy)
+    after = policy.state_dict()
+    assert all(torch.equal(value, after[name]) for name, value in before.items())
+    assert policy.normalizer.count == count
+
+
 def test_gates_compare_the_right_numbers():
     summaries = {
         "nominal": {"success_rate": 0.96, "finish_rate": 0.94, "mean_rew": 4.0},
