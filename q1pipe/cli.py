@@ -100,21 +100,68 @@ def train(
 
 
 @app.command()
+def export(
+    policy: Input,
+    train_json: Input,
+    motion: Input,
+    onnx: Output,
+    onnx_with_reference: Output,
+    recording: Annotated[Path, typer.Option(help="recording.npz, what sim2sim compares with")],
+    deploy_dir: Annotated[Path, typer.Option(help="folder for what a controller on the robot needs")],
+    out_json: Output,
+    settings: Settings,
+    log: Log = None,
+    name: Name = "",
+) -> None:
+    """Write a policy as ONNX, and prove that it computes the same."""
+    with _reported(log, name):
+        from q1pipe.stages import export as stage
+
+        sections = load_settings(settings)
+        stage.run(
+            *(policy, train_json, motion, onnx, onnx_with_reference, recording, deploy_dir, out_json), name, sections
+        )
+
+
+@app.command()
+def sim2sim(
+    onnx: Input,
+    recording: Input,
+    motion: Input,
+    out_json: Output,
+    trajectory: Output,
+    threads: Number,
+    settings: Settings,
+    log: Log = None,
+    name: Name = "",
+) -> None:
+    """Put an exported policy into an independent simulation, and into other worlds."""
+    with _reported(log, name):
+        from q1pipe.stages import sim2sim as stage
+
+        threads = min(threads, cores.available())
+        stage.run(onnx, recording, motion, out_json, trajectory, threads, load_settings(settings))
+
+
+@app.command()
 def evaluate(
     policy: Input,
     train_json: Input,
     motion: Input,
+    export_json: Input,
+    sim2sim_json: Input,
     out_json: Output,
     threads: Number,
     settings: Settings,
     log: Log = None,
     name: Name = "",
 ) -> None:
-    """Judge a policy over many episodes."""
+    """Judge a policy over many episodes, with what export and sim2sim found."""
     with _reported(log, name):
         from q1pipe.stages import evaluate as stage
 
-        stage.run(policy, train_json, motion, out_json, min(threads, cores.available()), load_settings(settings))
+        inputs = (policy, train_json, motion, export_json, sim2sim_json)
+        stage.run(*inputs, out_json, min(threads, cores.available()), load_settings(settings))
 
 
 @app.command()
