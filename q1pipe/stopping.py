@@ -1,8 +1,8 @@
 """Who may ask a run to stop, and how it is stopped without losing anything.
 
-SIGINT, SIGTERM, a stop-file (`q1pipe stop`) and the death of the launcher all take the same way: where the run says
-that it can be interrupted, `Stopped` is raised at once; elsewhere, such as while files are written, at the next such
-place.
+SIGINT, SIGTERM, SIGHUP (a terminal that closes, but not under nohup), a stop-file (`q1pipe stop`) and the death of the
+launcher all take the same way: where the run says that it can be interrupted, `Stopped` is raised at once; elsewhere,
+such as while files are written, at the next such place.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Self
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 2.0  # between looks at the stop-file and at the launcher
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Stopped(BaseException):
@@ -74,7 +74,9 @@ class Stopping:
             self.file.unlink(missing_ok=True)
         self._main = threading.current_thread() is threading.main_thread()
         if self._main:
-            self._previous = {n: signal.signal(n, self._asked) for n in SIGNALS}
+            nohup = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+            heard = [n for n in SIGNALS if not (n == signal.SIGHUP and nohup)]
+            self._previous = {n: signal.signal(n, self._asked) for n in heard}
             threading.Thread(target=self._look, name="q1pipe-stopping", daemon=True).start()
         return self
 

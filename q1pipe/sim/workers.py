@@ -362,7 +362,7 @@ def _worker_environment() -> Iterator[None]:
     # What asks to stop may go to the whole group: held back here meanwhile, and from the children for good, as the
     # learner decides
     resource_tracker.ensure_running()  # which the first child would start, and that lets the signals through again
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
     os.environ.update(WORKER_ENVIRONMENT)
     main.__spec__ = main.__file__ = None
     try:

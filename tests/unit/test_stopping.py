@@ -54,12 +54,21 @@ def loop(tmp_path: Path):
         process.communicate()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_stops_where_it_may(loop, number):
     process = loop()
     process.send_signal(number)
     assert process.communicate(timeout=5)[0] == "saved\n"
     assert process.returncode == 128 + number
+
+
+def test_under_nohup_a_terminal_that_closes_is_nothing(loop):
+    process = loop(shell='exec nohup "$@" 2> /dev/null')
+    process.send_signal(signal.SIGHUP)
+    time.sleep(0.5)
+    assert process.poll() is None
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=5) == 128 + signal.SIGTERM
 
 
 def test_a_second_signal_leaves_at_once(loop):
