@@ -26,7 +26,7 @@ MAY_IMPORT = {
     "metrics": BASE | {"robot"},
     "stages": BASE | {"robot", "motion", "sim", "learn", "metrics"},
     "report": BASE | {"robot", "motion"},
-    "cli": BASE | {"motion", "report", "stages"},
+    "cli": BASE | {"robot", "motion", "report", "stages"},
     "__main__": {"cli"},
 }
 NEVER_TORCH = [
