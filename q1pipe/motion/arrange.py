@@ -68,6 +68,8 @@ def arrange(raw: RawMotion, robot: Robot, cfg: MotionCfg, path: Path) -> tuple[S
     arrays, named = _joints(arrays, raw, robot, cfg, path, problems, findings)
     rows = _bodies(arrays, raw, robot, path, problems)
     arrays = _lengths(arrays, path, problems, findings)
+    if not all(map(len, arrays.values())):
+        raise MotionError(*findings, *problems)
     if not problems:
         arrays = _wanted_frames(arrays, cfg, path, problems, findings)
     arrays = _gaps(arrays, robot, rows, path, problems, findings)

@@ -101,7 +101,7 @@ def sniff(path: Path) -> str:
         raise refuse("an .npy: one array, perhaps with a pickled dict in it", "save the arrays with np.savez")
     if head.startswith(b"\x89HDF"):
         raise refuse("an HDF5 file", "save the arrays with np.savez")
-    if (head[0] == 0x80 and 2 <= head[1] <= 5) or re.match(rb"[(](dp|lp|d|l)\d*\n", head):
+    if re.match(rb"\x80[\x02-\x05]", head) or re.match(rb"[(](dp|lp|d|l)\d*\n", head):
         return "pickle"
     text = head.decode("utf-16" if head[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig", errors="replace")
     if "\0" in text or text.count("\ufffd") > 1:  # one: a letter that the end of the head cuts
