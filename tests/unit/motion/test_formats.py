@@ -1,6 +1,7 @@
 """Every way to write a motion that people have, and what is not one."""
 
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -129,6 +130,11 @@ def test_half_a_pickle(refused, tmp_path):
 def test_no_name_means_two_things():
     names = [name for ours, others in ALIASES.items() for name in (ours, *others)]
     assert len(names) == len(set(names)) == len(CANONICAL)
+
+
+def test_manual_shows_every_name():
+    text = (Path(__file__).parents[3] / "config/README.md").read_text(encoding="utf-8")
+    assert [name for name in CANONICAL if f"`{name}`" not in text] == []
 
 
 def test_names_of_isaac_lab_and_of_the_root(intake, arrays, base, robot, table):

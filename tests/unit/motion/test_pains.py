@@ -27,7 +27,6 @@ from tests.corruptions import (
 )
 from tests.unit.motion.conftest import lines, same
 
-
 # --- A1: order of bodies
 
 
