@@ -137,7 +137,7 @@ def check_jumps(motion: Trajectory, robot: Robot, path: Path) -> tuple[Trajector
     parts = {"root": motion.root_pos, "turn of the root": motion.root_quat, "joint": motion.joint_pos}
     for what, step in steps.items():
         jumps = _jumps(step, JUMPS[what] / motion.fps)
-        single = [k for k in jumps if k + 1 in jumps and k - 1 not in jumps and _returns(parts[what], k, step)]
+        single = [k for k in jumps if k + 1 in jumps and k - 1 not in jumps and _returns(parts[what], k)]
         lasting = [k for k in jumps if k not in single and k - 1 not in single]
         unit = "m/s" if what == "root" else "rad/s"
         limit = f"{JUMPS[what]:g} {unit} where the steps around are {JUMP_RATIO:g} times smaller"
@@ -171,7 +171,7 @@ def _jumps(step: Array, least: float) -> list[int]:
     return found
 
 
-def _returns(values: Array, k: int, step: Array) -> bool:
+def _returns(values: Array, k: int) -> bool:
     """Whether the value after next is back where this one was, as far as such a step is concerned."""
     return bool(np.abs(values[k + 2] - values[k]).max() < 0.5 * np.abs(values[k + 1] - values[k]).max())
 

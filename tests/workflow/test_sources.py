@@ -31,6 +31,6 @@ def test_two_files_of_one_name_are_an_error(fresh: Project) -> None:
     result = fresh.snakemake("-n")
     assert result.returncode != 0
     assert (
-        "ERROR [two-sources] config — config/getUp.npz and config/getUp.csv — one file for the motion getUp"
+        "ERROR [two-sources] config — config/getUp.csv and config/getUp.npz — one file for the motion getUp"
         in result.stdout
     )

@@ -34,9 +34,6 @@ wildcard_constraints:
 
 
 # Motion -> its file. Q1_MOTION adds one, or takes the place of the one of its name.
-ENDINGS = ("npz", "csv", "pkl", "yaml")
-
-
 def _is_keyframes(path):
     """Settings are YAML too; keyframes have `keys:`."""
     text = pathlib.Path(path).read_text(encoding="utf-8", errors="replace")
@@ -45,11 +42,10 @@ def _is_keyframes(path):
 
 def _sources():
     found = {}
-    for ending in ENDINGS:
-        for motion in glob_wildcards("config/{motion,[^/.][^/]*}." + ending).motion:
-            path = f"config/{motion}.{ending}"
-            if ending != "yaml" or _is_keyframes(path):
-                found.setdefault(motion, []).append(path)
+    for motion, ending in sorted(zip(*glob_wildcards("config/{motion,[^/.][^/]*}.{ending,npz|csv|pkl|yaml}"))):
+        path = f"config/{motion}.{ending}"
+        if ending != "yaml" or _is_keyframes(path):
+            found.setdefault(motion, []).append(path)
     if clip := os.environ.get("Q1_MOTION"):
         found[pathlib.Path(clip).stem] = [clip]
     twice = [
