@@ -14,9 +14,10 @@ from typing import Annotated
 
 import typer
 
+from q1pipe import config as configuration
 from q1pipe import cores
-from q1pipe.config import RobotCfg, load_settings, workers_for
-from q1pipe.errors import EXIT_USER_ERROR, Q1Error
+from q1pipe.config import RobotCfg, Sections, load_settings, merged, workers_for
+from q1pipe.errors import EXIT_USER_ERROR, ConfigError, Finding, Q1Error, error
 from q1pipe.log import setup
 
 # A torch_npu without CANN kills `import torch` through torch's back-end entry points; before anything imports torch.
@@ -31,18 +32,30 @@ Motion = Annotated[str, typer.Argument(help="name of the motion")]
 Results = Annotated[Path, typer.Option(help="folder of all results")]
 Settings = Annotated[str, typer.Option(help="sections of the configuration, JSON")]
 Log = Annotated[Path | None, typer.Option(help="file for what is printed")]
+MotionFile = Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="npz, CSV, GMR pickle, keyframe YAML")]
+ConfigFiles = Annotated[
+    list[Path] | None,
+    typer.Option("--config", help="settings, later over earlier; else config/config.yaml"),
+]
+Fps = Annotated[float | None, typer.Option(help="frames per second, where the file does not say")]
 Name = Annotated[str, typer.Option(help="motion; begins each line that is printed")]
 
 
 @app.command()
 def motion(
-    source: Input, out_npz: Output, out_json: Output, settings: Settings, log: Log = None, name: Name = ""
+    source: Input,
+    out_npz: Output,
+    out_json: Output,
+    settings: Settings,
+    out_plot: Annotated[Path | None, typer.Option(help="curves, SVG")] = None,
+    log: Log = None,
+    name: Name = "",
 ) -> None:
     """Check a motion file and write it in the normalised format."""
     with _reported(log, name):
         from q1pipe.stages import motion as stage
 
-        stage.run(source, out_npz, out_json, load_settings(settings))
+        stage.run(source, out_npz, out_json, load_settings(settings), out_plot)
 
 
 @app.command()
@@ -173,20 +186,79 @@ def compose(
     with _reported() as logger:
         from q1pipe.motion.compose import compose_file
 
-        for finding in compose_file(keyframes, out, _robot()):
-            logger.info(finding)
+        _told(compose_file(keyframes, out, _robot()), logger)
+
+
+@app.command()
+def check(source: MotionFile, config: ConfigFiles = None, fps: Fps = None) -> None:
+    """Say everything about a motion file: what is wrong, what would be repaired, whether physics can follow it."""
+    with _reported() as logger:
+        from q1pipe.robot import Robot
+        from q1pipe.stages.motion import assess
+
+        sections = _sections(source, config, fps)
+        assessed = assess(source, Robot.load(sections.robot), sections.motion, sections.train)
+        errors = _told(assessed.findings, logger)
+        logger.info(f"{source.name}: {assessed.verdict}; score {100 * assessed.record['followability']['score']:.0f} %")
+        if errors:
+            raise typer.Exit(EXIT_USER_ERROR)
+
+
+@app.command()
+def convert(
+    source: MotionFile,
+    out: Annotated[Path, typer.Argument(help="file to write: .npz, .csv or .pkl (GMR)")],
+    config: ConfigFiles = None,
+    fps: Fps = None,
+) -> None:
+    """Write a motion file in another format, with what is wrong repaired."""
+    with _reported() as logger:
+        from q1pipe.motion.convert import convert as convert_file
+        from q1pipe.robot import Robot
+
+        sections = _sections(source, config, fps)
+        _told(convert_file(source, out, Robot.load(sections.robot), sections.motion), logger)
 
 
 @app.command()
 def sheet(
-    source: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="motion file, npz")],
-    out: Annotated[Path, typer.Argument(help="picture to write, PNG")],
+    source: MotionFile,
+    out: Annotated[Path | None, typer.Argument(help="picture to write, PNG; else here, named as the motion")] = None,
+    config: ConfigFiles = None,
+    fps: Fps = None,
 ) -> None:
-    """Draw a motion as one picture, for the shipped robot or the one in Q1_XML."""
-    with _reported():
+    """Draw a motion as one picture, which a person looks at first."""
+    with _reported() as logger:
         from q1pipe.report.sheet import sheet_file
 
-        sheet_file(source, out, _robot())
+        sections = _sections(source, config, fps)
+        out = out or Path(f"{source.stem}.png")
+        _told(sheet_file(source, out, sections.robot, sections.motion), logger)
+        logger.info(f"{out}: first frame top left, last frame bottom right")
+
+
+def _sections(source: Path, config: list[Path] | None, fps: float | None) -> Sections:
+    """The settings that the workflow would use for a motion file: those of its name, and `Q1_XML`."""
+    import yaml
+
+    files = config or [path for path in [Path("config/config.yaml")] if path.is_file()]
+    layers = []
+    for path in files:
+        try:
+            layers.append(yaml.safe_load(path.read_text(encoding="utf-8")) or {})
+        except (OSError, ValueError, yaml.YAMLError) as e:
+            raise ConfigError(error("config", str(path), str(e), "a YAML file")) from None
+    if fps is not None:
+        layers.append({"motions": {source.stem: {"motion": {"fps": fps}}}})
+    return configuration.Settings(merged(*layers)).of(source.stem)
+
+
+def _told(findings: list[Finding], logger: logging.Logger) -> int:
+    """Print findings, the worst first; the number of errors."""
+    levels = {"ERROR": logging.ERROR, "WARN": logging.WARNING, "INFO": logging.INFO}
+    for finding in sorted(findings, key=lambda f: -levels[f.level]):
+        logger.log(levels[finding.level], finding)
+    return sum(f.level == "ERROR" for f in findings)
 
 
 @app.command()
@@ -244,7 +316,7 @@ def unlock(results: Results = Path("results")) -> None:
 
 
 def _robot() -> RobotCfg:
-    """The robot of the commands for people, which read no configuration."""
+    """The robot of `compose`, which reads no configuration."""
     return RobotCfg(xml=os.environ.get("Q1_XML") or None)
 
 

@@ -90,14 +90,39 @@ class RobotCfg(Section):
 
 
 class MotionCfg(Section):
-    """Stage 1: what a clip must be to be worth training on."""
+    """Stage 1: how a motion file is read, what of it is used, and what makes it worth training on."""
 
+    fps: Annotated[float, Field(ge=5, le=500)] | None = Field(None, description="frames per second; none: the file's")
+    csv_quat: str = Field("xyzw", pattern="^(xyzw|wxyz)$", description="root quaternion of a CSV without header")
+    up_axis: str = Field("auto", pattern="^(auto|y|z)$", description="auto: z, and an error where it looks like y")
+    trust: str = Field("none", pattern="^(none|fps|velocity)$", description="where fps and velocities disagree")
+    drop_joints: tuple[str, ...] = Field((), description="joints of the file that the robot lacks: names, or columns")
+    allow_penetration: bool = Field(False, description="a clip deep in the floor is a warning instead of an error")
+    strict: bool = Field(False, description="repairs are errors")
+    frames: tuple[Annotated[int, Field(ge=0)], int] | None = Field(None, description="first and last frame used")
+    speed: Annotated[float, Field(ge=0.05, le=20)] = Field(1.0, description="× the recorded speed")
+    mirror: bool = Field(False, description="left and right exchanged")
+    lead_in: Annotated[float, Field(ge=0, le=60)] = Field(0.0, description="s, blend from the robot's stand or lying")
+    hold_out: Annotated[float, Field(ge=0, le=60)] = Field(0.0, description="s, the last pose held")
+    hold_seconds: Annotated[float, Field(ge=0, le=60)] = Field(0.0, description="s, a pose of one frame held")
     max_body_error: Positive = Field(0.01, description="m, stored body positions against forward kinematics")
     max_support_gap: NonNegative = Field(0.03, description="m, CoM outside the support polygon while it moves slowly")
     slow_com_speed: Positive = Field(0.3, description="m/s, below it the support rule holds")
     max_carried: NonNegative = Field(0.5, description="× body weight that the contacts cannot supply, 95th percentile")
     contact_distance: Positive = Field(0.01, description="m from the floor that counts as contact")
     replay_gain: Positive = Field(2.0, description="× the robot's own gains, of the second dynamic replay")
+    max_joint_speed: Positive = Field(20.0, description="rad/s")
+    max_torque: Positive = Field(1.0, description="× the joint's torque limit, by inverse dynamics")
+    max_self_penetration: NonNegative = Field(0.01, description="m, robot in robot")
+    max_skating: NonNegative = Field(0.3, description="m/s, a foot that slides on the floor")
+    min_score: Share = Field(0.8, description="share of the frames that break no limit; below: a warning")
+
+    @field_validator("frames")
+    @classmethod
+    def _in_order(cls, frames: tuple[int, int] | None) -> tuple[int, int] | None:
+        if frames is not None and frames[1] < frames[0]:
+            raise ValueError("is [first, last] with first <= last")
+        return frames
 
 
 class DeviceCfg(Section):
@@ -365,7 +390,7 @@ class Settings:
         self._sections: dict[str, Sections] = {}
         seen = set()
         for name, override in {"": {}, **overrides}.items():  # first, without a name: what holds for all
-            sections, problems = _validated(_merged(plain, override, environment))
+            sections, problems = _validated(merged(plain, override, environment))
             new = [p for p in problems if (p["loc"], p["msg"]) not in seen]
             findings += [_finding(p, _where(p["loc"], name, override), Sections if name else Config) for p in new]
             seen |= {(p["loc"], p["msg"]) for p in problems if not name}
@@ -466,7 +491,7 @@ def _overrides(value: Any) -> tuple[dict[str, Mapping[str, Any]], list[Finding]]
     return result, findings
 
 
-def _merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
+def merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
     """Later layers over earlier ones, mappings key by key, as Snakemake merges its config files."""
     result: dict[str, Any] = {}
     for layer in layers:
@@ -475,7 +500,7 @@ def _merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
             if not isinstance(below, Mapping):
                 result[key] = value
             elif value is not None:  # a section left empty changes nothing
-                result[key] = _merged(below, value) if isinstance(value, Mapping) else value
+                result[key] = merged(below, value) if isinstance(value, Mapping) else value
     return result
 
 

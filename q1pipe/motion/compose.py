@@ -34,20 +34,22 @@ from q1pipe.errors import Finding, MotionError, error
 from q1pipe.motion.clip import Clip, from_poses
 from q1pipe.motion.follow import follow
 from q1pipe.motion.followability import followability, judge, replay, verdict
+from q1pipe.motion.raw import FPS_RANGE
 from q1pipe.robot import Robot
 
 Array = NDArray[np.floating]
 
 HEIGHT_WINDOW = 0.18  # s, moving average of the root height: the lowest geom changes in jumps
 CONTACT = 0.012  # m from the floor that counts as planted
+LONGEST = 3600.0  # s
 
 
 class Key(BaseModel):
     """One pose of a keyframe file."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
-    t: Annotated[float, Field(ge=0, description="s")]
+    t: Annotated[float, Field(ge=0, le=LONGEST, description="s")]
     pitch: float = Field(0.0, description="degrees")
     spin: float = Field(0.0, description="degrees")
     roll: float = Field(0.0, description="degrees")
@@ -57,9 +59,9 @@ class Key(BaseModel):
 class Keyframes(BaseModel):
     """A keyframe file."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
-    fps: Annotated[float, Field(gt=0)] = 50.0
+    fps: Annotated[float, Field(ge=FPS_RANGE[0], le=FPS_RANGE[1])] = 50.0
     follow: int | None = Field(None, description="seed of the physical refinement; none: the drawing as it is")
     keys: Annotated[list[Key], Field(min_length=2)]
 
@@ -73,27 +75,30 @@ def compose_file(keyframes: Path, out: Path, cfg: RobotCfg) -> list[Finding]:
     Raises:
         MotionError: the file is not a keyframe file, or names joints the robot lacks.
     """
-    robot = Robot.load(cfg)
+    robot, cfg_motion = Robot.load(cfg), MotionCfg()
+    clip, findings = compose(keyframes, robot)
+    clip.save(out)
+    curves = followability(robot, clip, cfg_motion.contact_distance)
+    findings.append(Finding("INFO", "followability", str(out), verdict(curves, replay(robot, clip, 1.0), cfg_motion)))
+    return findings + judge(curves, cfg_motion, str(out))
+
+
+def compose(keyframes: Path, robot: Robot) -> tuple[Clip, list[Finding]]:
+    """The clip of a keyframe file, and how closely physics followed it, where the file asks for that.
+
+    Raises:
+        MotionError: the file is not a keyframe file, or names joints the robot lacks.
+    """
     frames = read(keyframes)
     qpos = sketch(robot, frames, str(keyframes))
     findings = []
     if frames.follow is not None:
         qpos, gap = follow(robot, qpos, frames.fps, frames.follow)
         worst = int(gap.argmax())
-        findings.append(
-            Finding(
-                "INFO",
-                "follow",
-                str(out),
-                f"physics follows the clip to {1e3 * gap.mean():.0f} mm on average, "
-                f"{1e3 * gap[worst]:.0f} mm at frame {worst}",
-            )
-        )
-    clip, cfg_motion = to_clip(robot, frames.fps, qpos), MotionCfg()
-    clip.save(out)
-    curves = followability(robot, clip, cfg_motion.contact_distance)
-    findings.append(Finding("INFO", "followability", str(out), verdict(curves, replay(robot, clip, 1.0), cfg_motion)))
-    return findings + judge(curves, cfg_motion, str(out))
+        found = f"physics follows the clip to {1e3 * gap.mean():.0f} mm on average"
+        found += f", {1e3 * gap[worst]:.0f} mm at frame {worst}"
+        findings.append(Finding("INFO", "follow", str(keyframes), found))
+    return to_clip(robot, frames.fps, qpos), findings
 
 
 def to_clip(robot: Robot, fps: float, qpos: Array) -> Clip:
@@ -121,8 +126,8 @@ def read(path: Path) -> Keyframes:
                 for p in e.errors()
             )
         ) from None
-    except (OSError, yaml.YAMLError) as e:
-        raise MotionError(error("keyframes", str(path), str(e), "a readable YAML file")) from None
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as e:
+        raise MotionError(error("keyframes", str(path), f"{e}"[:300], "a readable YAML file")) from None
     times = [key.t for key in frames.keys]
     if times != sorted(set(times)):
         raise MotionError(error("keyframes", f"{path}: t", str(times), "increasing times", "sort the keys"))

@@ -1,9 +1,10 @@
-"""Can physics follow a clip at all? Three measures that take a second and save hours of training.
+"""Can physics follow a clip at all? Measures that take a second and save hours of training.
 
 Support: how far the centre of mass hangs outside the polygon of what touches the floor. Carried: the part of the wrench
 on the root that inverse dynamics asks for and the contacts cannot give. Replay: plain PD tracking without a policy,
 from the first frame; where each body loses the reference, and how far pelvis and torso turn – does the joint motion
-cause the body motion?
+cause the body motion? Besides, per frame: joint speed, joint torque by inverse dynamics, robot in robot, feet that
+slide. The score is the share of the frames that break no limit.
 """
 
 from __future__ import annotations
@@ -20,11 +21,15 @@ from q1pipe import rotations
 from q1pipe.config import MotionCfg
 from q1pipe.errors import Finding, first, warn
 from q1pipe.motion.clip import Clip, differentiate
+from q1pipe.motion.raw import spans
 from q1pipe.robot import Robot
 
 Array = NDArray[np.floating]
 
 FRICTION_EDGES = 4  # of the pyramid that stands for the friction cone
+SPREAD = 0.03  # weight of even contact forces against an exact root wrench
+STANDS = 0.2  # × body weight that a foot must carry to count as standing on it
+ON_FEET = 0.7  # × body weight on all feet: the robot is on its feet
 MOMENT_ARM = 0.25  # × standing height: what a moment is divided by to compare it with a force
 LOST = 0.15  # × standing height: a body further than this from the reference has lost it
 
@@ -38,12 +43,20 @@ class Followability:
         support_gap: (T,) m, how far the centre of mass projects outside the support polygon; 0 inside, inf in the air.
         carried: (T,) × body weight, the root wrench that no contact supplies.
         contacts: (T,) number of bodies that touch the floor.
+        joint_speed: (T,) rad/s, of the fastest joint.
+        torque: (T,) × its torque limit, of the joint that needs most of it.
+        self_penetration: (T,) m, how deep the robot is in itself.
+        skating: (T,) m/s, along the floor, of a foot that touches it.
     """
 
     com_speed: Array
     support_gap: Array
     carried: Array
     contacts: Array
+    joint_speed: Array
+    torque: Array
+    self_penetration: Array
+    skating: Array
 
 
 @dataclass(frozen=True)
@@ -81,18 +94,48 @@ def followability(robot: Robot, clip: Clip, contact_distance: float) -> Followab
     qvel = (qvel + np.concatenate([qvel[1:], qvel[-1:]])) / 2  # central differences
     qacc = differentiate(qvel, clip.fps)
 
-    com, gap, carried, contacts = (np.zeros(s) for s in ((clip.frames, 3), clip.frames, clip.frames, clip.frames))
+    com = np.zeros((clip.frames, 3))
+    gap, carried, contacts, torque, inside, skating = np.zeros((6, clip.frames))
     for t in range(clip.frames):
         data.qpos[:], data.qvel[:] = qpos[t], qvel[t]
         mujoco.mj_forward(model, data)
         com[t] = data.subtree_com[robot.root]
-        floor = [c for c in data.contact[: data.ncon] if robot.floor in c.geom]
+        listed = data.contact[: data.ncon]
+        floor = [c for c in listed if robot.floor in c.geom]
         points = np.array([c.pos for c in floor]).reshape(-1, 3)
+        bodies = np.array([model.geom_bodyid[c.geom].max() for c in floor], int)
         gap[t] = distance_outside(com[t, :2], points[:, :2])
-        contacts[t] = len({model.geom_bodyid[c.geom].max() for c in floor})
-        carried[t] = _missing_wrench(robot, model, data, qacc[t], floor)
-    speed = np.linalg.norm(differentiate(com, clip.fps), axis=-1)
-    return Followability(com_speed=speed, support_gap=gap, carried=carried, contacts=contacts)
+        contacts[t] = len(set(bodies))
+        carried[t], torque[t], load = _dynamics(robot, model, data, qacc[t], floor, bodies)
+        inside[t] = max((-c.dist for c in listed if robot.floor not in c.geom), default=0.0)
+        skating[t] = _slide(robot, clip, t, points, bodies, load)
+    return Followability(
+        com_speed=np.linalg.norm(differentiate(com, clip.fps), axis=-1),
+        support_gap=gap,
+        carried=carried,
+        contacts=contacts,
+        joint_speed=np.abs(clip.joint_vel).max(axis=1),
+        torque=torque,
+        self_penetration=np.maximum(inside, 0),
+        skating=skating,
+    )
+
+
+def broken(curves: Followability, cfg: MotionCfg) -> dict[str, NDArray[np.bool_]]:
+    """Which frames break which limit: name of the limit's curve -> (T,)."""
+    return {
+        "support_gap": (curves.com_speed < cfg.slow_com_speed) & (curves.support_gap > cfg.max_support_gap),
+        "carried": curves.carried > cfg.max_carried,
+        "joint_speed": curves.joint_speed > cfg.max_joint_speed,
+        "torque": curves.torque > cfg.max_torque,
+        "self_penetration": curves.self_penetration > cfg.max_self_penetration,
+        "skating": curves.skating > cfg.max_skating,
+    }
+
+
+def score(curves: Followability, cfg: MotionCfg) -> float:
+    """Share of the frames that break no limit, 0 to 1."""
+    return float(1 - np.any(list(broken(curves, cfg).values()), axis=0).mean())
 
 
 def judge(curves: Followability, cfg: MotionCfg, where: str) -> list[Finding]:
@@ -110,6 +153,13 @@ def judge(curves: Followability, cfg: MotionCfg, where: str) -> list[Finding]:
         found = f"{carried_95(curves):.2f} of the body weight is carried by nothing (95 % of the frames have less)"
         action = "is the clip off the floor, or faster than gravity?"
         findings.append(warn("carried", where, found, f"{cfg.max_carried:g}", action))
+    if score(curves, cfg) < cfg.min_score:
+        bad = {name: frames for name, frames in broken(curves, cfg).items() if frames.any()}
+        found = f"{100 * score(curves, cfg):.0f} % of the frames break no limit; "
+        found += "; ".join(
+            f"{name}: {frames.sum()} frames, {spans(np.flatnonzero(frames))}" for name, frames in bad.items()
+        )
+        findings.append(warn("score", where, found, f"{100 * cfg.min_score:.0f} %", "look at these frames"))
     return findings
 
 
@@ -163,27 +213,65 @@ def distance_outside(point: Array, polygon: Array) -> float:
     return float(np.linalg.norm(start + along[:, None] * edge - point, axis=1).min())
 
 
-def _missing_wrench(robot: Robot, model: mujoco.MjModel, data: mujoco.MjData, qacc: Array, floor: list) -> float:
-    """Root wrench that contacts within their friction cannot supply, × body weight (moments by MOMENT_ARM)."""
-    inertial = np.zeros(model.nv)
-    mujoco.mj_mulM(model, data, inertial, qacc)
-    needed = (inertial + data.qfrc_bias)[:6]
+def _dynamics(
+    robot: Robot, model: mujoco.MjModel, data: mujoco.MjData, qacc: Array, floor: list, bodies: NDArray[np.integer]
+) -> tuple[float, float, Array]:
+    """What the pose and its acceleration ask for.
+
+    Returns:
+        Root wrench that contacts within their friction cannot supply, × body weight (moments by MOMENT_ARM); the
+        largest joint torque, × its limit, with the contact forces spread as evenly as they can be; the upward force of
+        each contact, × body weight, (contacts,).
+    """
+    needed = np.zeros(model.nv)
+    mujoco.mj_mulM(model, data, needed, qacc)
+    needed += data.qfrc_bias
+    wrench, torque = needed[:6].copy(), needed - data.qfrc_passive
     # the free joint's rotational dofs are in the root's frame, its moments about the root's origin
-    rotation = data.xmat[robot.root].reshape(3, 3)
     arm = MOMENT_ARM * robot.standing_height
-    needed[3:] = rotation @ needed[3:] / arm
-    columns = []
-    for contact in floor:
-        normal = contact.frame[:3]
-        normal = normal if normal[2] > 0 else -normal
-        for k in range(FRICTION_EDGES):
-            a, b = np.cos(2 * np.pi * k / FRICTION_EDGES), np.sin(2 * np.pi * k / FRICTION_EDGES)
-            force = normal + contact.friction[0] * (a * contact.frame[3:6] + b * contact.frame[6:9])
-            moment = np.cross(contact.pos - data.xpos[robot.root], force)
-            columns.append(np.concatenate([force, moment / arm]))
-    if not columns:
-        return float(np.linalg.norm(needed) / robot.weight)
-    return float(nnls(np.array(columns).T, needed / robot.weight)[1])
+    wrench[3:] = data.xmat[robot.root].reshape(3, 3) @ wrench[3:] / arm
+    wrench /= robot.weight
+    missing, load = float(np.linalg.norm(wrench)), np.zeros(0)
+    if floor:
+        forces = np.array([_friction_edges(contact) for contact in floor])  # (contacts, edges, 3)
+        points = np.array([contact.pos for contact in floor])
+        moments = np.cross(points[:, None] - data.xpos[robot.root], forces) / arm
+        columns = np.concatenate([forces, moments], axis=-1).reshape(-1, 6).T
+        missing = float(nnls(columns, wrench)[1])
+        even = np.concatenate([columns, SPREAD * np.eye(columns.shape[1])])
+        size = nnls(even, np.concatenate([wrench, np.zeros(columns.shape[1])]))[0]
+        at = (forces * size.reshape(len(floor), -1, 1)).sum(axis=1) * robot.weight  # (contacts, 3) N
+        load, jacobian = at[:, 2] / robot.weight, np.zeros((3, model.nv))
+        for point, body, force in zip(points, bodies, at, strict=True):
+            mujoco.mj_jac(model, data, jacobian, None, point, body)
+            torque -= jacobian.T @ force
+    return missing, float((np.abs(torque[robot.qvel_adr]) / robot.effort).max()), load
+
+
+def _friction_edges(contact: mujoco.MjContact) -> list[Array]:
+    """Edges of the pyramid of forces that a contact can give, each with a unit along the normal. (edges, 3)."""
+    normal, frame = contact.frame[:3], contact.frame
+    normal = normal if normal[2] > 0 else -normal
+    turns = 2 * np.pi * np.arange(FRICTION_EDGES) / FRICTION_EDGES
+    return [normal + contact.friction[0] * (np.cos(a) * frame[3:6] + np.sin(a) * frame[6:9]) for a in turns]
+
+
+def _slide(robot: Robot, clip: Clip, t: int, points: Array, bodies: NDArray[np.integer], load: Array) -> float:
+    """Speed along the floor of the fastest foot that stands on it, m/s.
+
+    Of the foot's slowest point: a foot that rolls does not slide. Where the feet do not carry the robot – it lies, or
+    crawls – they may be dragged; so may a foot that carries next to nothing.
+    """
+    fastest = 0.0
+    if load[np.isin(bodies, robot.feet)].sum() < ON_FEET:
+        return fastest
+    for foot in robot.feet:
+        of_foot = bodies == foot
+        if load[of_foot].sum() > STANDS:
+            arm = points[of_foot] - clip.body_pos_w[t, foot - 1]
+            speed = clip.body_lin_vel_w[t, foot - 1] + np.cross(clip.body_ang_vel_w[t, foot - 1], arm)
+            fastest = max(fastest, float(np.linalg.norm(speed[:, :2], axis=1).min()))
+    return fastest
 
 
 def replay(robot: Robot, clip: Clip, gain: float) -> Replay:

@@ -15,11 +15,11 @@ import mujoco
 import numpy as np
 
 from q1pipe.config import MotionCfg, RobotCfg
+from q1pipe.errors import Finding
 from q1pipe.files import replacing
 from q1pipe.motion.clip import Clip
 from q1pipe.motion.followability import clip_qpos
-from q1pipe.motion.formats import read_npz
-from q1pipe.motion.normalise import check_kinematics, normalise
+from q1pipe.motion.intake import take_in
 from q1pipe.robot import Robot
 
 WIDTH, HEIGHT = 240, 200  # of a tile, pixels
@@ -27,23 +27,27 @@ COLUMNS = 8
 TILES = 32
 
 
-def sheet_file(source: Path, out: Path, cfg: RobotCfg) -> None:
-    """Draw a motion file.
+def sheet_file(source: Path, out: Path, robot_cfg: RobotCfg, cfg: MotionCfg) -> list[Finding]:
+    """Draw a motion file of any kind.
 
     Args:
-        source: npz.
+        source: motion file.
         out: PNG.
-        cfg: the robot.
+        robot_cfg: the robot.
+        cfg: how the file is read.
+
+    Returns:
+        What was found in the file.
 
     Raises:
         MotionError: the file is not a motion of this robot.
     """
-    robot = Robot.load(cfg)
-    raw, _ = read_npz(source, robot)
-    check_kinematics(robot, raw, MotionCfg().max_body_error, source)
-    picture = draw(robot, normalise(robot, raw, raw.fps))
+    robot = Robot.load(robot_cfg)
+    taken = take_in(source, robot, cfg, None)
+    picture = draw(robot, taken.clip)
     with replacing(out) as temporary:
         imageio.imwrite(temporary, picture, extension=".png")
+    return taken.findings
 
 
 def draw(robot: Robot, clip: Clip) -> np.ndarray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +13,23 @@ from numpy.typing import NDArray
 
 from q1pipe.config import MotionCfg, RandomizationCfg, ResetCfg, TrainCfg
 from q1pipe.errors import Finding, MotionError, Q1Error, error, first
-from q1pipe.files import write_json
+from q1pipe.files import replacing, write_json
 from q1pipe.motion.clip import Clip
 from q1pipe.motion.followability import (
     Followability,
     Replay,
+    broken,
     carried_95,
     followability,
     judge,
     replay,
+    score,
     slow_gap,
     verdict,
 )
-from q1pipe.motion.formats import read_npz
-from q1pipe.motion.normalise import check_kinematics, check_limits, normalise
+from q1pipe.motion.intake import take_in
+from q1pipe.motion.plot import plot
+from q1pipe.motion.raw import runs_of
 from q1pipe.provenance import file_sha
 from q1pipe.robot import Robot
 from q1pipe.sim.env import StepBuffers, TrackingEnv
@@ -34,13 +37,15 @@ from q1pipe.sim.terminations import Cause, causes
 
 log = logging.getLogger(__name__)
 
+CHUNK = 512  # frames that are simulated at once
+LONG, LONG_STRIDE = 6000, 10  # in clips of more frames, plain PD is tried in each tenth chunk only
 HOLD_STEPS = 5  # control steps that a reset to any frame must survive without a policy
 STILL = ResetCfg(
     xy=0, z=(0, 0), roll_pitch=0, yaw=0, joint=0, vel_xy=0, vel_z=0, vel_roll_pitch=0, vel_yaw=0, from_start=0
 )
 
 
-def run(source: Path, out_npz: Path, out_json: Path, settings: Mapping[str, Any]) -> None:
+def run(source: Path, out_npz: Path, out_json: Path, settings: Mapping[str, Any], out_plot: Path | None = None) -> None:
     """Check a motion file and write `motion.npz` and `motion.json`.
 
     Args:
@@ -48,44 +53,70 @@ def run(source: Path, out_npz: Path, out_json: Path, settings: Mapping[str, Any]
         out_npz: the normalised clip at the control rate.
         out_json: findings, statistics and curves; written also when the clip is refused.
         settings: sections ``robot``, ``motion``, ``train``.
+        out_plot: the curves as SVG.
 
     Raises:
         Q1Error: the clip cannot be trained on; every reason.
     """
-    cfg: MotionCfg = settings["motion"]
-    train: TrainCfg = settings["train"]
     robot = Robot.load(settings["robot"])
-    where = str(source)
     record: dict[str, Any] = {"source": source.name, "hashes": {"source": file_sha(source), "robot": robot.sha}}
     findings: list[Finding] = []
     try:
-        raw, found = read_npz(source, robot)
-        findings += found
-        check_kinematics(robot, raw, cfg.max_body_error, source)
-        clip = normalise(robot, raw, train.control_hz)
-        curves = followability(robot, clip, cfg.contact_distance)
-        replays = [replay(robot, clip, gain) for gain in (1.0, cfg.replay_gain)]
-        record |= _statistics(robot, raw.fps, clip, curves, replays, cfg)
-        findings += check_limits(robot, clip, where) + judge(curves, cfg, where)
-        findings += check_terminations(robot, clip, train, where)
+        assessed = assess(source, robot, settings["motion"], settings["train"])
+        record |= assessed.record
+        findings = assessed.findings
         if errors := [f for f in findings if f.level == "ERROR"]:
             raise MotionError(*errors)
     except Q1Error as e:
-        findings += [f for f in e.findings if f not in findings]
+        findings = findings or list(e.findings)
         raise
     finally:
         write_json(out_json, {**record, "findings": [f.record() for f in findings]})
-    clip.save(out_npz)
+    assessed.clip.save(out_npz)
+    if out_plot is not None:
+        with replacing(out_plot) as temporary:
+            temporary.write_text(assessed.plot, encoding="utf-8")
     for finding in findings:
         log.log(logging.WARNING if finding.level == "WARN" else logging.INFO, finding)
-    log.info(
-        "%s: %d frames, %.2f s at %g Hz; %s",
-        source.name,
-        clip.frames,
-        clip.seconds,
-        clip.fps,
-        verdict(curves, replays[0], cfg),
-    )
+    log.info("%s: %s", source.name, assessed.verdict)
+
+
+@dataclass(frozen=True, eq=False)
+class Assessment:
+    """What a clip is worth.
+
+    Attributes:
+        clip: the normalised clip.
+        findings: all of them; an ERROR among them: it cannot be trained on.
+        record: statistics and curves, plain values.
+        plot: the curves, SVG.
+        verdict: one line.
+    """
+
+    clip: Clip
+    findings: list[Finding]
+    record: dict[str, Any]
+    plot: str
+    verdict: str
+
+
+def assess(source: Path, robot: Robot, cfg: MotionCfg, train: TrainCfg) -> Assessment:
+    """Take a file in and measure what it asks of the robot.
+
+    Raises:
+        MotionError: it is no motion of this robot; every reason.
+    """
+    where = str(source)
+    taken = take_in(source, robot, cfg, train.control_hz)
+    clip = taken.clip
+    curves = followability(robot, clip, cfg.contact_distance)
+    replays = [replay(robot, clip, gain) for gain in (1.0, cfg.replay_gain)]
+    findings = taken.findings + judge(curves, cfg, where) + check_terminations(robot, clip, train, where)
+    record = _statistics(robot, taken.fps, clip, curves, replays, cfg)
+    low = taken.floor
+    record["floor_distance"] = {"min": float(low.min()), "max": float(low.max()), "frame_of_min": int(low.argmin())}
+    line = f"{clip.frames} frames, {clip.seconds:.2f} s at {clip.fps:g} Hz; {verdict(curves, replays[0], cfg)}"
+    return Assessment(clip, findings, record, plot(curves, cfg, clip.fps, source.name), line)
 
 
 def check_terminations(robot: Robot, clip: Clip, cfg: TrainCfg, where: str) -> list[Finding]:
@@ -95,15 +126,23 @@ def check_terminations(robot: Robot, clip: Clip, cfg: TrainCfg, where: str) -> l
     learn: INFO.
     """
     still = cfg.model_copy(update={"reset": STILL, "randomization": RandomizationCfg(push=0)})
-    env = TrackingEnv(robot, clip, still, np.arange(clip.frames), "nominal")
-    out = StepBuffers.zeros(clip.frames, env.layout)
-    env.reset_all(out, np.arange(clip.frames))
-    never = np.zeros(clip.frames, bool)
-    findings = _fired(causes(env.view, cfg.termination, never, never), where, "on the reference itself")
-    for _ in range(HOLD_STEPS):
-        reference = out.rows[:, env.layout.reference_joint_pos]
-        env.step(((reference - robot.default_joint_pos) / robot.action_scale).astype(np.float32), out)
-    held = np.where(out.cause < Cause.MOTION_END, out.cause, Cause.NONE)
+    frames = np.arange(clip.frames)
+    at_once = min(clip.frames, CHUNK)
+    env = TrackingEnv(robot, clip, still, np.arange(at_once), "nominal")
+    out = StepBuffers.zeros(at_once, env.layout)
+    never = np.zeros(at_once, bool)
+    on_reference, held = np.full((2, clip.frames), Cause.NONE)
+    for start in range(0, clip.frames, at_once):
+        chosen = np.minimum(frames[:at_once] + start, clip.frames - 1)  # the last chunk repeats the last frame
+        env.reset_all(out, chosen)
+        on_reference[chosen] = causes(env.view, cfg.termination, never, never)
+        if clip.frames > LONG and start % (LONG_STRIDE * at_once):
+            continue
+        for _ in range(HOLD_STEPS):
+            reference = out.rows[:, env.layout.reference_joint_pos]
+            env.step(((reference - robot.default_joint_pos) / robot.action_scale).astype(np.float32), out)
+        held[chosen] = np.where(out.cause < Cause.MOTION_END, out.cause, Cause.NONE)
+    findings = _fired(on_reference, where, "on the reference itself")
     return findings + _fired(held, where, f"after {HOLD_STEPS} steps of plain PD from a frame")
 
 
@@ -146,8 +185,19 @@ def _statistics(
             "support_gap_slow": slow_gap(curves, cfg),
             "carried_95": carried_95(curves),
             "carried_max": float(curves.carried.max()),
+            "score": score(curves, cfg),
+            "spoiled": {name: runs_of(np.flatnonzero(bad)) for name, bad in broken(curves, cfg).items()},
             "curves": {name: np.round(value, 4).tolist() for name, value in vars(curves).items()},
-            "units": {"com_speed": "m/s", "support_gap": "m", "carried": "× weight", "contacts": "bodies on the floor"},
+            "units": {
+                "com_speed": "m/s",
+                "support_gap": "m",
+                "carried": "× weight",
+                "contacts": "bodies on the floor",
+                "joint_speed": "rad/s",
+                "torque": "× limit",
+                "self_penetration": "m",
+                "skating": "m/s",
+            },
         },
         "replay": [asdict(r) for r in replays],
     }

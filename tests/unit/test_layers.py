@@ -35,7 +35,7 @@ MAY_IMPORT = {
     "runs": BASE,
     "status": BASE | {"runs"},
     "control": BASE | {"runs"},
-    "cli": BASE | {"motion", "report", "stages", "runs", "status", "control"},
+    "cli": BASE | {"robot", "motion", "report", "stages", "runs", "status", "control"},
     "__main__": {"cli"},
 }
 NEVER_TORCH = [

@@ -25,7 +25,7 @@ os.environ.update(
 )
 
 from q1pipe.config import Settings
-from q1pipe.errors import ConfigError
+from q1pipe.errors import ConfigError, error
 from q1pipe.provenance import code_of, file_sha, mjcf_sha
 
 
@@ -34,9 +34,31 @@ wildcard_constraints:
 
 
 # Motion -> its file. Q1_MOTION adds one, or takes the place of the one of its name.
-SOURCES = {m: f"config/{m}.npz" for m in sorted(glob_wildcards("config/{motion,[^/.][^/]*}.npz").motion)}
-if clip := os.environ.get("Q1_MOTION"):
-    SOURCES[pathlib.Path(clip).stem] = clip
+def _is_keyframes(path):
+    """Settings are YAML too; keyframes have `keys:`."""
+    text = pathlib.Path(path).read_text(encoding="utf-8", errors="replace")
+    return any(line.startswith("keys:") for line in text.splitlines())
+
+
+def _sources():
+    found = {}
+    for motion, ending in sorted(zip(*glob_wildcards("config/{motion,[^/.][^/]*}.{ending,npz|csv|pkl|yaml}"))):
+        path = f"config/{motion}.{ending}"
+        if ending != "yaml" or _is_keyframes(path):
+            found.setdefault(motion, []).append(path)
+    if clip := os.environ.get("Q1_MOTION"):
+        found[pathlib.Path(clip).stem] = [clip]
+    twice = [
+        error("two-sources", "config", " and ".join(paths), f"one file for the motion {motion}", "remove or rename one")
+        for motion, paths in found.items()
+        if len(paths) > 1
+    ]
+    if twice:
+        raise WorkflowError("\n".join(map(str, twice)))
+    return {motion: found[motion][0] for motion in sorted(found)}
+
+
+SOURCES = _sources()
 
 try:
     SETTINGS = Settings(config, SOURCES)
@@ -60,7 +82,8 @@ def source(wildcards):
 
 
 def motion_sha(wildcards):
-    return f"{wildcards.motion}.npz@{file_sha(SOURCES[wildcards.motion])}"
+    path = SOURCES[wildcards.motion]
+    return f"{wildcards.motion}{pathlib.Path(path).suffix}@{file_sha(path)}"
 
 
 def robot_sha(wildcards):

@@ -8,6 +8,7 @@ rule motion:
     output:
         npz="results/{motion}/motion.npz",
         json="results/{motion}/motion.json",
+        plot="results/{motion}/motion.svg",
     log:
         "results/{motion}/logs/motion.log",
     conda:
@@ -19,4 +20,4 @@ rule motion:
         cfg=settings("robot", "motion", "train.control_hz", "train.substeps", "train.termination"),
     shell:
         "exec python -m q1pipe motion --source={input.source:q} --out-npz={output.npz:q} --out-json={output.json:q}"
-        " --settings={params.cfg:q} --name={wildcards.motion:q} --log={log:q}"
+        " --out-plot={output.plot:q} --settings={params.cfg:q} --name={wildcards.motion:q} --log={log:q}"

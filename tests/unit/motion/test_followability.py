@@ -4,9 +4,9 @@ import mujoco
 import numpy as np
 import pytest
 
-from q1pipe.config import RobotCfg
+from q1pipe.config import MotionCfg, RobotCfg
 from q1pipe.motion.clip import from_poses
-from q1pipe.motion.followability import clip_qpos, distance_outside, followability, replay
+from q1pipe.motion.followability import clip_qpos, distance_outside, followability, judge, replay, score
 from q1pipe.robot import Robot
 from tests.clips import standing_clip
 
@@ -93,3 +93,50 @@ def test_replay_of_a_stand_holds_and_of_a_turn_in_the_air_does_not(robot):
     assert result.turned_reference["pelvis"] == pytest.approx(180, abs=1)
     assert result.turned["pelvis"] < 20
     assert 0 < min(result.lost.values()) < 60
+
+
+# --- what a motion asks of joints and feet
+
+
+def test_torque_of_a_stand_is_what_holds_its_weight(robot):
+    """By hand, for one leg: half the weight above a knee, times its horizontal distance from the foot's pressure."""
+    curves = followability(robot, standing_clip(robot), 0.01)
+    # the simulated robot holds the same pose with the same torques
+    data = mujoco.MjData(robot.model)
+    data.qpos[:] = clip_qpos(robot, standing_clip(robot))[0]
+    data.ctrl[robot.actuator_ids] = robot.default_joint_pos
+    for _ in range(1000):
+        mujoco.mj_step(robot.model, data)
+    held = np.abs(data.actuator_force[robot.actuator_ids] / robot.effort).max()
+    np.testing.assert_allclose(curves.torque, held, atol=0.05)
+    assert 0.05 < held < 0.5
+
+
+def test_fast_joints_and_a_robot_in_itself(robot):
+    t = np.arange(60) / 50
+    names = list(robot.joint_names)
+    joints = np.tile(robot.default_joint_pos, (60, 1))
+    joints[:, names.index("left_shoulder_pitch_joint")] += 0.5 * np.sin(8 * t)
+    joints[:, names.index("left_hip_roll_joint")] = robot.limits[names.index("left_hip_roll_joint"), 0]
+    joints[:, names.index("right_hip_roll_joint")] = robot.limits[names.index("right_hip_roll_joint"), 1]
+    pos = np.tile([0, 0, 2.0], (60, 1))
+    clip = from_poses(robot, 50, pos, np.tile([1.0, 0, 0, 0], (60, 1)), joints)
+    curves = followability(robot, clip, 0.01)
+    # central differences of 0.5 sin 8t: 0.5 · sin(8 dt)/dt · cos 8t
+    np.testing.assert_allclose(curves.joint_speed[1:-1].max(), 0.5 * np.sin(0.16) * 50, rtol=2e-3)
+    assert curves.self_penetration.min() > 0.01
+    assert followability(robot, standing_clip(robot), 0.01).self_penetration.max() == 0
+
+
+def test_a_stand_that_is_pushed_along_skates(robot):
+    t = np.arange(60) / 50
+    pos = np.stack([0.5 * t, 0 * t, np.full(60, robot.default_root_height)], axis=1)
+    joints = np.tile(robot.default_joint_pos, (60, 1))
+    slid = followability(robot, from_poses(robot, 50, pos, np.tile([1.0, 0, 0, 0], (60, 1)), joints), 0.01)
+    np.testing.assert_allclose(slid.skating, 0.5, atol=1e-3)
+    assert score(slid, MotionCfg()) == 0
+    (finding,) = [f for f in judge(slid, MotionCfg(), "x") if f.code == "score"]
+    assert "skating: 60 frames, 0–59" in finding.found
+    still = followability(robot, standing_clip(robot), 0.01)
+    assert still.skating.max() < 1e-6
+    assert score(still, MotionCfg()) == 1

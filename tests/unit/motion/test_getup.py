@@ -9,20 +9,18 @@ from q1pipe import rotations
 from q1pipe.config import MotionCfg, RobotCfg
 from q1pipe.motion.clip import Clip
 from q1pipe.motion.compose import compose_file
-from q1pipe.motion.followability import followability, touching_floor
-from q1pipe.motion.formats import read_npz
-from q1pipe.motion.normalise import check_kinematics, check_limits, normalise
+from q1pipe.motion.followability import followability, score, touching_floor
+from q1pipe.motion.intake import take_in
 
 CONFIG = Path(__file__).parents[3] / "config"
 
 
 def requirements(robot, path):
     """What must hold of a get-up that is worth training on."""
-    raw, findings = read_npz(path, robot)
-    check_kinematics(robot, raw, 1e-4, path)
-    clip = normalise(robot, raw, 50)
-    assert findings + check_limits(robot, clip, path.name) == []
-    assert (clip.frames, raw.fps) == (350, 50)
+    taken = take_in(path, robot, MotionCfg(max_body_error=1e-4, strict=True), 50)
+    clip = taken.clip
+    assert taken.findings == []
+    assert (clip.frames, taken.fps) == (350, 50)
 
     down = np.array([0, 0, -1], np.float32)
     gravity = rotations.rotate_inv(clip.body_quat_w[:, robot.anchor - 1], down)
@@ -43,6 +41,7 @@ def requirements(robot, path):
     assert curves.support_gap[slow].max() <= MotionCfg().max_support_gap
     assert curves.carried.max() < 0.3
     assert np.percentile(curves.carried, 95) < 0.02
+    assert score(curves, MotionCfg()) == 1
 
 
 def test_shipped_clip(robot):
