@@ -1,4 +1,4 @@
-"""The command line: one command per stage, for the workflow; `check`, `convert`, `compose` and `sheet`, for people.
+"""The command line: one command per stage, for the workflow, and the commands for people.
 
 Each command imports its stage when it is called, so that no command pays for another one's torch.
 """
@@ -15,6 +15,7 @@ from typing import Annotated
 import typer
 
 from q1pipe import config as configuration
+from q1pipe import cores
 from q1pipe.config import RobotCfg, Sections, load_settings, merged, workers_for
 from q1pipe.errors import EXIT_USER_ERROR, ConfigError, Finding, Q1Error, error
 from q1pipe.log import setup
@@ -27,6 +28,8 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_
 Input = Annotated[Path, typer.Option(exists=True, dir_okay=False)]
 Output = Annotated[Path, typer.Option()]
 Number = Annotated[int, typer.Option(min=1)]
+Motion = Annotated[str, typer.Argument(help="name of the motion")]
+Results = Annotated[Path, typer.Option(help="folder of all results")]
 Settings = Annotated[str, typer.Option(help="sections of the configuration, JSON")]
 Log = Annotated[Path | None, typer.Option(help="file for what is printed")]
 MotionFile = Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="npz, CSV, GMR pickle, keyframe YAML")]
@@ -70,6 +73,7 @@ def smoke(
     report: Annotated[Path, typer.Option(exists=True, dir_okay=False, help="motion.json")],
     device: Annotated[Path, typer.Option(exists=True, dir_okay=False, help="device.json")],
     out_json: Output,
+    threads: Number,
     settings: Settings,
     log: Log = None,
     name: Name = "",
@@ -78,7 +82,7 @@ def smoke(
     with _reported(log, name):
         from q1pipe.stages import smoke as stage
 
-        stage.run(motion, report, device, out_json, load_settings(settings))
+        stage.run(motion, report, device, out_json, min(threads, cores.available()), load_settings(settings))
 
 
 @app.command()
@@ -93,18 +97,63 @@ def train(
     workers: Annotated[int, typer.Option(min=1, help="physics processes asked for")],
     threads: Annotated[int, typer.Option(min=1, help="cores to use; fewer cores than workers: fewer workers")],
     settings: Settings,
+    launcher: Annotated[int | None, typer.Option(help="process to leave with, everything saved")] = None,
     log: Log = None,
     name: Name = "",
 ) -> None:
     """Train a policy, or go on where training stopped."""
     with _reported(log, name) as logger:
         sections = load_settings(settings)
-        count, finding = workers_for(sections["train"].num_envs, workers, threads)
+        count, finding = workers_for(sections["train"].num_envs, workers, threads, cores.available())
         if finding:
             logger.warning(finding)
         from q1pipe.stages import train as stage
 
-        stage.run(motion, device, smoke, runs_dir, policy, history, out_json, count, sections)
+        stage.run(motion, device, smoke, runs_dir, policy, history, out_json, count, sections, launcher)
+
+
+@app.command()
+def export(
+    policy: Input,
+    train_json: Input,
+    motion: Input,
+    onnx: Output,
+    onnx_with_reference: Output,
+    recording: Annotated[Path, typer.Option(help="recording.npz, what sim2sim compares with")],
+    deploy_dir: Annotated[Path, typer.Option(help="folder for what a controller on the robot needs")],
+    out_json: Output,
+    settings: Settings,
+    log: Log = None,
+    name: Name = "",
+) -> None:
+    """Write a policy as ONNX, and prove that it computes the same."""
+    with _reported(log, name):
+        from q1pipe.stages import export as stage
+
+        sections = load_settings(settings)
+        stage.run(
+            *(policy, train_json, motion, onnx, onnx_with_reference, recording, deploy_dir, out_json), name, sections
+        )
+
+
+@app.command()
+def sim2sim(
+    onnx: Input,
+    recording: Input,
+    motion: Input,
+    out_json: Output,
+    trajectory: Output,
+    threads: Number,
+    settings: Settings,
+    log: Log = None,
+    name: Name = "",
+) -> None:
+    """Put an exported policy into an independent simulation, and into other worlds."""
+    with _reported(log, name):
+        from q1pipe.stages import sim2sim as stage
+
+        threads = min(threads, cores.available())
+        stage.run(onnx, recording, motion, out_json, trajectory, threads, load_settings(settings))
 
 
 @app.command()
@@ -112,17 +161,20 @@ def evaluate(
     policy: Input,
     train_json: Input,
     motion: Input,
+    export_json: Input,
+    sim2sim_json: Input,
     out_json: Output,
     threads: Number,
     settings: Settings,
     log: Log = None,
     name: Name = "",
 ) -> None:
-    """Judge a policy over many episodes."""
+    """Judge a policy over many episodes, with what export and sim2sim found."""
     with _reported(log, name):
         from q1pipe.stages import evaluate as stage
 
-        stage.run(policy, train_json, motion, out_json, threads, load_settings(settings))
+        inputs = (policy, train_json, motion, export_json, sim2sim_json)
+        stage.run(*inputs, out_json, min(threads, cores.available()), load_settings(settings))
 
 
 @app.command()
@@ -207,6 +259,60 @@ def _told(findings: list[Finding], logger: logging.Logger) -> int:
     for finding in sorted(findings, key=lambda f: -levels[f.level]):
         logger.log(levels[finding.level], finding)
     return sum(f.level == "ERROR" for f in findings)
+
+
+@app.command()
+def status(results: Results = Path("results")) -> None:
+    """Where every motion stands: stage, iteration, reward, speed, time left, last checkpoint."""
+    with _reported():
+        from rich.console import Console
+
+        from q1pipe.status import table
+
+        Console().print(table(results))
+
+
+@app.command()
+def runs(motion: Motion, results: Results = Path("results")) -> None:
+    """The training runs of a motion, and what they differ in."""
+    with _reported():
+        from rich.console import Console
+
+        from q1pipe.runs import motion_folder, table
+
+        Console().print(table(motion_folder(results, motion)))
+
+
+@app.command()
+def clean(
+    motion: Motion,
+    keep: Annotated[int, typer.Option(min=0, help="how many of the latest stay")],
+    results: Results = Path("results"),
+) -> None:
+    """Remove a motion's old training runs; never the published one, never one that trains."""
+    with _reported() as logger:
+        from q1pipe.runs import clean, motion_folder
+
+        removed = clean(motion_folder(results, motion), keep)
+        logger.info("removed %s", ", ".join(removed) or "nothing")
+
+
+@app.command()
+def stop(motion: Motion, results: Results = Path("results")) -> None:
+    """Make a motion's training save and end."""
+    with _reported():
+        from q1pipe.control import stop
+
+        stop(results, motion)
+
+
+@app.command()
+def unlock(results: Results = Path("results")) -> None:
+    """Remove the locks of a snakemake that was killed in this folder."""
+    with _reported():
+        from q1pipe.control import unlock
+
+        unlock(results)
 
 
 def _robot() -> RobotCfg:

@@ -302,6 +302,51 @@ class EvaluateCfg(Section):
     min_reward: float = Field(3.5, description="gate: mean_rew of at most 5, nominal")
 
 
+class ExportCfg(Section):
+    """Stage 5: the policy as ONNX, and the proof that it computes the same."""
+
+    max_difference: Positive = Field(1e-4, description="largest difference of an action from torch's")
+    rows: Count = Field(256, description="real and again random observations that are compared")
+    episodes: Count = Field(16, description="episodes in simulation that the real observations are taken from")
+    golden_rows: Count = Field(100, description="rows of the golden vectors in the deploy folder")
+
+
+class SafetyCfg(Section):
+    """What the robot's joint interface demands of commands (vendor SDK), and what we demand beyond it."""
+
+    command_hz: Positive = Field(
+        500.0, description="Hz, slowest rate of joint commands; targets are interpolated to it"
+    )
+    max_command_change: Positive = Field(0.2, description="rad from one command to the next")
+    max_saturation: Share = Field(0.05, description="share of a joint's steps that ask for more than its torque limit")
+    max_speed: Positive = Field(20.0, description="rad/s of any joint; the vendor gives no figure")
+    max_beyond_limit: NonNegative = Field(0.05, description="rad of any joint beyond its hard limits")
+    max_soft_limit: Share = Field(0.1, description="share of the steps with a joint beyond its soft limits")
+    max_first_change: Positive = Field(0.5, description="rad from the measured pose to the first target")
+    damping: Positive = Field(5.0, description="N·m·s/rad, of the last command: stiffness 0, this damping")
+    damping_seconds: Positive = Field(1.0, description="s that the robot is watched after it")
+
+
+class Sim2simCfg(Section):
+    """Stage 5: the exported policy in an independent simulation, in its own world and in others."""
+
+    episodes: Count = Field(32, description="of each other world; the nominal one has evaluate.episodes")
+    seed: int = Field(2000, description="of noise and pushes")
+    friction: tuple[NonNegative, ...] = Field((0.3, 0.6, 0.9, 1.2), description="worlds: coefficient of the floor")
+    mass: NonNegative = Field(0.1, description="worlds: ± share of every mass and inertia")
+    strength: NonNegative = Field(0.15, description="worlds: ± share of gains and torque limits")
+    delay: tuple[Count, ...] = Field((1, 2), description="worlds: control steps between observation and action")
+    noise: NonNegative = Field(1.0, description="world: × the observation noise of training")
+    push: NonNegative = Field(0.5, description="world: m/s in a random horizontal direction")
+    push_interval: Positive = Field(2.0, description="s between pushes")
+    tilt: NonNegative = Field(3.0, description="world: degrees that the floor slopes, in a random direction")
+    max_difference: Positive = Field(1e-5, description="of an observation term from the recorded one, same physics")
+    max_gap: Share = Field(0.02, description="gate: nominal success differs from evaluate's by at most this")
+    min_success: Share = Field(0.95, description="gate: share that reaches the end, nominal")
+    min_success_worlds: Share = Field(0.6, description="gate: the same, in each other world")
+    safety: SafetyCfg = SafetyCfg()
+
+
 class Sections(Section):
     """What the stages of one motion go by: one section per stage, and the robot."""
 
@@ -311,6 +356,8 @@ class Sections(Section):
     smoke: SmokeCfg = SmokeCfg()
     train: TrainCfg = TrainCfg()
     evaluate: EvaluateCfg = EvaluateCfg()
+    export: ExportCfg = ExportCfg()
+    sim2sim: Sim2simCfg = Sim2simCfg()
 
 
 class Config(Sections):
@@ -398,22 +445,29 @@ def load_settings(text: str) -> dict[str, Any]:
     return {name: getattr(sections, name) for name in values or {}}
 
 
-def workers_for(num_envs: int, num_workers: int, threads: int) -> tuple[int, Finding | None]:
-    """How many physics processes to start: the largest divisor of num_envs that both limits allow.
+def workers_for(num_envs: int, num_workers: int, threads: int, cores: int | None = None) -> tuple[int, Finding | None]:
+    """How many physics processes to start: the largest divisor of num_envs that all limits allow.
+
+    Args:
+        num_envs: environments.
+        num_workers: processes asked for.
+        threads: given by --cores, which may be more than there are.
+        cores: that there are; none: enough.
 
     Returns:
         The number, and a finding when it is lower than num_workers.
     """
-    most = min(num_workers, threads)
+    scarce = cores is not None and cores < min(num_workers, threads)
+    most = min(num_workers, threads, cores or threads)
     workers = max(n for n in range(1, most + 1) if num_envs % n == 0)
     if workers == num_workers:
         return workers, None
     return workers, warn(
         "workers",
         "config: train.num_workers",
-        f"{num_workers} workers asked for, {threads} threads given",
+        f"{num_workers} workers asked for, {f'{cores} cores here' if scarce else f'{threads} threads given'}",
         f"a divisor of num_envs {num_envs} that is at most {most}",
-        f"going on with {workers}; results are the same, --cores {num_workers} is faster",
+        f"going on with {workers}; results are the same" + ("" if scarce else f", --cores {num_workers} is faster"),
     )
 
 

@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 import logging
+import sys
 from pathlib import Path
+
+
+class LogFile(logging.FileHandler):
+    """A log file; lines that find no room on the disk are lost, without a traceback on the screen for each."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  (logging's name)
+        """Say nothing where the disk is the reason."""
+        if not isinstance(sys.exception(), OSError):
+            super().handleError(record)
 
 
 def setup(path: Path | None, prefix: str = "") -> logging.Logger:
@@ -27,7 +37,14 @@ def setup(path: Path | None, prefix: str = "") -> logging.Logger:
     logger.addHandler(screen)
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        file = logging.FileHandler(path, mode="w", encoding="utf-8")
+        file = LogFile(path, mode="w", encoding="utf-8")
         file.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
         logger.addHandler(file)
     return logger
+
+
+def span(seconds: float) -> str:
+    """A duration for a person: 40 s, 25 min, 3.5 h."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from q1pipe.config import RobotCfg
-from q1pipe.errors import RobotError, error, first
+from q1pipe.errors import Finding, RobotError, error, first
 from q1pipe.geometry import lowest_points
 from q1pipe.provenance import mjcf_sha
 
@@ -115,13 +115,20 @@ class Robot:
             raise RobotError(error("robot-compile", str(path), str(e), "a model that MuJoCo compiles")) from None
         return _measure(cfg, model, mjcf_sha(path), [j.name for j in joints], path)
 
-    def body(self, name: str) -> int:
-        """Body id of a name.
+    def bodies(self, names: Iterable[str], where: str) -> Ints:
+        """Body ids of names.
+
+        Args:
+            names: of bodies.
+            where: who asks, such as ``config: train.termination.body_z``.
 
         Raises:
-            RobotError: no such body; lists the names that exist.
+            RobotError: no such bodies; lists the names that exist.
         """
-        return _body_id(self.body_names, name, "robot", str(mjcf_path(self.cfg)))
+        ids = [_body_id(self.body_names, name, where) for name in names]
+        if problems := [i for i in ids if isinstance(i, Finding)]:
+            raise RobotError(*problems)
+        return np.array(ids, np.intp)
 
     def qpos(self, root_pos: Array, root_quat: Array, joint_pos: Array) -> Floats:
         """Assemble qpos, (..., nq), from root position (..., 3) m, orientation (..., 4) and joints (..., J) rad."""
@@ -189,18 +196,21 @@ def _add_scene(spec: mujoco.MjSpec, cfg: RobotCfg, path: Path) -> None:
         spec.worldbody.add_light(
             pos=[0, 0, 4], dir=[0, 0, -1], type=mujoco.mjtLightType.mjLIGHT_DIRECTIONAL, castshadow=True
         )
-    bodies = {b.name: b for b in spec.bodies}
-    _body_id(tuple(bodies), cfg.root, "robot.root", str(path))
-    if cfg.imu not in {s.name for s in spec.sites}:
-        bodies[cfg.root].add_site(name=cfg.imu)
+    base = spec.joints[0].parent  # of the free joint
+    sites = [s.name for s in spec.sites]
+    if cfg.imu not in sites:
+        if cfg.imu != RobotCfg().imu:
+            allowed = f"one of {', '.join(filter(None, sites)) or 'none: the MJCF has no sites'}"
+            raise RobotError(error("robot-imu", f"{path}: robot.imu", repr(cfg.imu), allowed))
+        base.add_site(name=cfg.imu)
     spec.add_sensor(name=GYRO, type=mujoco.mjtSensor.mjSENS_GYRO, objtype=mujoco.mjtObj.mjOBJ_SITE, objname=cfg.imu)
     spec.add_sensor(
         name=SELF_COLLISION,
         type=mujoco.mjtSensor.mjSENS_CONTACT,
         objtype=mujoco.mjtObj.mjOBJ_XBODY,  # a whole subtree
-        objname=cfg.root,
+        objname=base.name,
         reftype=mujoco.mjtObj.mjOBJ_XBODY,
-        refname=cfg.root,
+        refname=base.name,
         # which data (bit set), which contact where there are several, how many contacts
         intprm=[1 << int(mujoco.mjtConDataField.mjCONDATA_FORCE), _REDUCE_MAXFORCE, 1],
     )
@@ -227,43 +237,63 @@ _REDUCE_MAXFORCE = 2  # MuJoCo's contact sensor: 0 none, 1 mindist, 2 maxforce, 
 
 
 def _add_actuators(spec: mujoco.MjSpec, cfg: RobotCfg, joints: Sequence[mujoco.MjsJoint], path: Path) -> None:
-    """Replace missing or pure-torque actuators by position actuators with derived gains."""
-    of_joint = {a.target: a for a in spec.actuators}
+    """One position actuator per joint, with a torque limit and free targets; missing and pure-torque ones get gains.
+
+    Raises:
+        RobotError: every joint whose actuators are of another kind, or whose gains or limit cannot be derived.
+    """
+    of_joint: dict[str, list[mujoco.MjsActuator]] = {j.name: [] for j in joints}
+    for actuator in spec.actuators:
+        of_joint.get(actuator.target, []).append(actuator)
     problems = []
     for joint in joints:
-        actuator = of_joint.get(joint.name)
-        if actuator is not None and actuator.biastype == mujoco.mjtBias.mjBIAS_AFFINE:
+        where, actuators = f"{path}: {joint.name}", of_joint[joint.name]
+        kinds = [_is_position(a) for a in actuators]
+        if len(kinds) > 1 or None in kinds:
+            found = f"{len(kinds)} actuators: {first(a.name for a in actuators)}"
+            allowed = "none, one motor or one position actuator"
+            problems.append(error("robot-actuator", where, found, allowed, "leave the others out of the MJCF"))
             continue
-        effort = _matching(cfg.effort, joint.name) or _torque_limit(joint, actuator)
+        effort = _matching(cfg.effort, joint.name) or _torque_limit(joint, actuators)
         armature = _matching(cfg.armature, joint.name) or float(joint.armature)
-        if not effort or not armature:
+        if not effort or not (armature or any(kinds)):
             problems.append(
                 error(
                     "robot-gains",
-                    f"{path}: {joint.name}",
+                    where,
                     f"torque limit {effort:g} N·m, armature {armature:g} kg·m²",
-                    "both above 0 to derive the gains",
+                    "both above 0 to derive the gains; the limit also with gains of its own",
                     f"set robot.effort and robot.armature, for example {{'{joint.name}': 33}}",
                 )
             )
             continue
-        if actuator is not None:
-            spec.delete(actuator)
-        omega = 2 * math.pi * cfg.natural_frequency
-        new = spec.add_actuator(
-            name=joint.name, trntype=mujoco.mjtTrn.mjTRN_JOINT, target=joint.name, forcerange=[-effort, effort]
-        )
-        new.set_to_position(kp=armature * omega**2, kv=2 * cfg.damping_ratio * armature * omega)
-        new.forcelimited = mujoco.mjtLimited.mjLIMITED_TRUE
-        joint.armature = armature
+        if any(kinds):
+            servo = actuators[0]
+        else:
+            for actuator in actuators:
+                spec.delete(actuator)
+            omega = 2 * math.pi * cfg.natural_frequency
+            servo = spec.add_actuator(name=joint.name, trntype=mujoco.mjtTrn.mjTRN_JOINT, target=joint.name)
+            servo.set_to_position(kp=armature * omega**2, kv=2 * cfg.damping_ratio * armature * omega)
+            joint.armature = armature
+        servo.forcerange, servo.forcelimited = [-effort, effort], mujoco.mjtLimited.mjLIMITED_TRUE
+        servo.ctrllimited = mujoco.mjtLimited.mjLIMITED_FALSE  # targets are not clamped, torque is
     if problems:
         raise RobotError(*problems)
 
 
-def _torque_limit(joint: mujoco.MjsJoint, actuator: mujoco.MjsActuator | None) -> float:
+def _is_position(actuator: mujoco.MjsActuator) -> bool | None:
+    """Whether an actuator is a position servo (True) or pure torque (False); None: something else, such as velocity."""
+    if actuator.biastype == mujoco.mjtBias.mjBIAS_NONE:
+        return False
+    return True if actuator.gainprm[0] == -actuator.biasprm[1] > 0 else None
+
+
+def _torque_limit(joint: mujoco.MjsJoint, actuators: Sequence[mujoco.MjsActuator]) -> float:
+    """The tightest limit that the MJCF gives, N·m; 0 without any. A position actuator's ctrlrange is an angle."""
     ranges = [joint.actfrcrange]
-    if actuator is not None:
-        ranges += [actuator.forcerange, actuator.ctrlrange * abs(actuator.gear[0])]
+    for a in actuators:
+        ranges += [a.forcerange] if _is_position(a) else [a.forcerange, a.ctrlrange * abs(a.gear[0])]
     limits = [float(r[1]) for r in ranges if r[1] > r[0]]
     return min(limits, default=0.0)
 
@@ -276,8 +306,12 @@ def _measure(cfg: RobotCfg, model: mujoco.MjModel, sha: str, joint_names: Sequen
     where = str(path)
     bodies = tuple(model.body(i).name for i in range(1, model.nbody))
 
+    problems: list[Finding] = []
+
     def ids(names: Iterable[str], key: str) -> Ints:
-        return np.array([_body_id(bodies, n, f"robot.{key}", where) for n in names], np.intp)
+        found = [_body_id(bodies, n, f"{where}: robot.{key}") for n in names]
+        problems.extend(f for f in found if isinstance(f, Finding))
+        return np.array([i for i in found if not isinstance(i, Finding)], np.intp)
 
     joints = [model.joint(n) for n in joint_names]
     actuator_of = {int(model.actuator_trnid[a, 0]): a for a in range(model.nu)}
@@ -285,18 +319,33 @@ def _measure(cfg: RobotCfg, model: mujoco.MjModel, sha: str, joint_names: Sequen
     limits = np.array([j.range if model.jnt_limited[j.id] else (-np.inf, np.inf) for j in joints])
     effort = model.actuator_forcerange[actuators, 1]
     stiffness = model.actuator_gainprm[actuators, 0]
-    tracked = ids(cfg.tracked, "tracked")
-    anchor = int(ids([cfg.anchor], "anchor")[0])
-    if lacking := [n for n in (cfg.anchor, *cfg.end_effectors) if n not in cfg.tracked]:
-        raise RobotError(error("robot-tracked", "robot.tracked", f"lacks {first(lacking)}", "anchor and end effectors"))
-    middle, half = limits.mean(axis=1), (limits[:, 1] - limits[:, 0]) / 2 * cfg.soft_limit
-    finite = np.isfinite(limits).all(axis=1)
-    soft = np.where(finite[:, None], np.stack([middle - half, middle + half], axis=1), limits)
-    qpos_adr = np.array([j.qposadr[0] for j in joints], np.intp)
     geoms = np.array(
         [g for g in range(model.ngeom) if model.geom_bodyid[g] and model.geom_contype[g] | model.geom_conaffinity[g]],
         np.intp,
     )
+    root, anchor, feet = ids([cfg.root], "root"), ids([cfg.anchor], "anchor"), ids(cfg.feet, "feet")
+    tracked, end_effectors = ids(cfg.tracked, "tracked"), ids(cfg.end_effectors, "end_effectors")
+    base = model.body(model.jnt_bodyid[0]).name  # the free joint is the first
+    if cfg.root != base:
+        problems.append(error("robot-root", f"{where}: robot.root", cfg.root, f"the floating base, {base}"))
+    if lacking := [n for n in (cfg.anchor, *cfg.end_effectors) if n not in cfg.tracked]:
+        found = f"lacks {first(lacking)}"
+        problems.append(error("robot-tracked", f"{where}: robot.tracked", found, "anchor and end effectors"))
+    if bare := [model.body(f).name for f in feet if f not in model.geom_bodyid[geoms]]:
+        found = f"no collision geom on {first(bare)}"
+        problems.append(error("robot-feet", f"{where}: robot.feet", found, "bodies that touch the floor"))
+    keys = [model.key(i).name for i in range(model.nkey)]
+    if cfg.default_keyframe not in keys and cfg.default_keyframe != RobotCfg().default_keyframe:
+        allowed = f"one of {', '.join(keys) or 'none: the MJCF has no keyframes'}"
+        problems.append(
+            error("robot-keyframe", f"{where}: robot.default_keyframe", repr(cfg.default_keyframe), allowed)
+        )
+    if problems:
+        raise RobotError(*problems)
+    middle, half = limits.mean(axis=1), (limits[:, 1] - limits[:, 0]) / 2 * cfg.soft_limit
+    finite = np.isfinite(limits).all(axis=1)
+    soft = np.where(finite[:, None], np.stack([middle - half, middle + half], axis=1), limits)
+    qpos_adr = np.array([j.qposadr[0] for j in joints], np.intp)
     default, root_height, standing = _default_pose(cfg, model, geoms)
     return Robot(
         cfg=cfg,
@@ -307,12 +356,12 @@ def _measure(cfg: RobotCfg, model: mujoco.MjModel, sha: str, joint_names: Sequen
         qpos_adr=qpos_adr,
         qvel_adr=np.array([j.dofadr[0] for j in joints], np.intp),
         actuator_ids=actuators,
-        root=int(ids([cfg.root], "root")[0]),
-        anchor=anchor,
+        root=int(root[0]),
+        anchor=int(anchor[0]),
         tracked=tracked,
-        tracked_anchor=int(np.flatnonzero(tracked == anchor)[0]),
-        end_effectors=ids(cfg.end_effectors, "end_effectors"),
-        feet=ids(cfg.feet, "feet"),
+        tracked_anchor=int(np.flatnonzero(tracked == anchor[0])[0]),
+        end_effectors=end_effectors,
+        feet=feet,
         geoms=geoms,
         floor=model.geom(FLOOR).id,
         default_joint_pos=default[qpos_adr],
@@ -349,18 +398,10 @@ def _sensor(model: mujoco.MjModel, name: str) -> slice:
     return slice(int(sensor.adr[0]), int(sensor.adr[0] + sensor.dim[0]))
 
 
-def _body_id(bodies: Sequence[str], name: str, key: str, where: str) -> int:
-    """Body id of a name in the list of all bodies without the world."""
-    names = [b for b in bodies if b != "world"]
-    if name not in names:
-        close = difflib.get_close_matches(name, names, 1)
-        raise RobotError(
-            error(
-                "robot-name",
-                f"{where}: {key}",
-                f"no body {name!r}",
-                f"one of {', '.join(names)}",
-                f"did you mean {close[0]}?" if close else "",
-            )
-        )
-    return names.index(name) + 1
+def _body_id(bodies: Sequence[str], name: str, where: str) -> int | Finding:
+    """Body id of a name in the list of all bodies without the world, or what is wrong with it."""
+    if name in bodies:
+        return bodies.index(name) + 1
+    close = difflib.get_close_matches(name, bodies, 1)
+    hint = f"did you mean {close[0]}?" if close else ""
+    return error("robot-name", where, f"no body {name!r}", f"one of {', '.join(bodies)}", hint)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import re
@@ -23,11 +24,14 @@ def save(path: Path, content: dict[str, Any]) -> None:
 
     Raises:
         ValueError: a tensor in it is not finite: such a state is not worth going back to.
+        OSError: there is no room on the disk; what was there before stays.
     """
     if bad := not_finite(content):
         raise ValueError(f"{path.name} not written: {bad} is not finite")
-    with replacing(path) as temporary, open(temporary, "wb") as f:  # given a path, torch would put its name inside
-        torch.save(content, f)
+    whole = io.BytesIO()  # torch itself would put the path's name inside, and hide the reason why a write fails
+    torch.save(content, whole)
+    with replacing(path) as temporary:
+        temporary.write_bytes(whole.getbuffer())
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -36,17 +40,16 @@ def load(path: Path) -> dict[str, Any]:
     return content
 
 
-def newest(folder: Path, upto: int | None = None) -> tuple[Path, dict[str, Any]] | None:
+def newest(folder: Path) -> tuple[Path, dict[str, Any]] | None:
     """The newest numbered checkpoint that loads, and its content; none when there is none.
 
     A damaged one is renamed ``.corrupt`` with a warning, and the one before is taken.
 
     Args:
         folder: run folder with ``model_{iteration}.pt``.
-        upto: highest iteration to consider.
     """
     found = {int(m[1]): p for p in folder.glob("model_*.pt") if (m := NUMBERED.fullmatch(p.name))}
-    for iteration in sorted((i for i in found if upto is None or i <= upto), reverse=True):
+    for iteration in sorted(found, reverse=True):
         path = found[iteration]
         try:
             content = load(path)

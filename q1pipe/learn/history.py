@@ -1,16 +1,59 @@
-"""CSV files that grow by one flushed line at a time and can be cut back to an earlier iteration."""
+"""Files that grow by whole records, and tables among them that can be cut back to an earlier iteration."""
 
 from __future__ import annotations
 
 import csv
+import errno
+import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TextIO
 
 from q1pipe.files import replacing
 
 
-class History:
+class Growing:
+    """A file that grows by whole records, readable at any moment; what finds no room on the disk waits its turn.
+
+    Args:
+        path: file to append to.
+    """
+
+    def __init__(self, path: Path):
+        self._file = open(path, "ab", buffering=0)  # noqa: SIM115
+        self._size = self._file.seek(0, os.SEEK_END)
+        self._waiting: list[bytes] = []
+
+    def write(self, record: bytes) -> None:
+        """Write a record, after those that wait.
+
+        Raises:
+            OSError: there is no room; the record waits, and nothing of it is in the file.
+        """
+        self._waiting.append(record)
+        self.flush()
+
+    def flush(self) -> None:
+        """Write what waits.
+
+        Raises:
+            OSError: there is no room.
+        """
+        data = b"".join(self._waiting)
+        try:
+            if self._file.write(data) != len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError:
+            self._file.truncate(self._size)
+            raise
+        self._size += len(data)
+        self._waiting.clear()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+class History(Growing):
     """A table with one row per iteration, readable at any moment.
 
     Args:
@@ -24,15 +67,15 @@ class History:
         kept = read(path, self.columns, upto)
         with replacing(path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as f:
             csv.writer(f, lineterminator="\n").writerows([self.columns, *kept])
-        self._file: TextIO = open(path, "a", newline="", encoding="utf-8", buffering=1)  # noqa: SIM115
+        super().__init__(path)
 
     def append(self, row: dict[str, float]) -> None:
-        """Write one row, with nine significant digits, and flush it."""
-        self._file.write(",".join(_text(row[name]) for name in self.columns) + "\n")
+        """Write one row, with nine significant digits.
 
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
+        Raises:
+            OSError: there is no room; the row waits until there is.
+        """
+        self.write((",".join(_text(row[name]) for name in self.columns) + "\n").encode())
 
 
 def _text(value: float) -> str:

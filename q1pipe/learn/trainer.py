@@ -1,11 +1,9 @@
-"""The training loop: collect, update, log, save; it can be stopped at any iteration and goes on bit for bit."""
+"""The training loop: collect, update, log, save; it can be stopped at any moment and goes on bit for bit."""
 
 from __future__ import annotations
 
 import logging
 import math
-import signal
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,20 +15,23 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.tensorboard import SummaryWriter
 
 from q1pipe.config import TrainCfg
-from q1pipe.errors import Q1Error, error
+from q1pipe.errors import Finding, Q1Error, error, warn
 from q1pipe.learn import checkpoint
 from q1pipe.learn.buffer import Batch, Rollout
+from q1pipe.learn.events import Events
 from q1pipe.learn.history import History
 from q1pipe.learn.policy import Critic, Policy, plain
 from q1pipe.learn.ppo import Ppo
+from q1pipe.log import span
+from q1pipe.stopping import Stopping
 
 log = logging.getLogger(__name__)
 
 FORMAT = 1
 EPISODES = 100  # finished episodes behind ep_ret and ep_len, as in rsl_rl
+RESTORATIONS = 3  # of a run whose numbers went bad
 PROGRESS_SECONDS = 10.0
 BEST = "model_best.pt"
 JUDGED = ("score", "success", "finish", "finish_disturbed", "mean_rew", "ep_ret", "ep_len")
@@ -73,6 +74,19 @@ class Sampler(Protocol):
 Evaluate = Callable[[Policy], dict[str, float]]
 
 
+class DivergedError(Q1Error):
+    """Numbers went bad too often.
+
+    Attributes:
+        rollout: the last iteration of the environments concerned (n): iteration, quantity, env_ids (n), bin_probs,
+            actions (T, n, J), rows (T+1, n, row), and the state that it began with, each name after ``state_``.
+    """
+
+    def __init__(self, rollout: dict[str, Array], *findings: Finding):
+        self.rollout = rollout
+        super().__init__(*findings)
+
+
 class Trainer:
     """PPO on a pool of environments, in a run folder.
 
@@ -88,6 +102,12 @@ class Trainer:
         causes: names of the causes 1, 2, … of an episode's end.
         meta: plain values to keep in every checkpoint (hashes, versions, settings).
         evaluate: deterministic episodes from frame 0 that judge the best model; keys of JUDGED.
+        stop: who may ask to stop.
+
+    Attributes:
+        good: state after the last whole iteration, on the CPU; whatever happens, training goes on from there.
+        restored: how often it did so because numbers went bad.
+        saved: iteration of the newest checkpoint.
     """
 
     def __init__(
@@ -104,6 +124,7 @@ class Trainer:
         causes: Sequence[str],
         meta: Mapping[str, Any],
         evaluate: Evaluate | None = None,
+        stop: Stopping | None = None,
     ):
         self.pool, self.sampler, self.policy, self.critic, self.cfg = pool, sampler, policy, critic, cfg
         self.folder, self.meta, self.evaluate = folder, dict(meta), evaluate
@@ -118,7 +139,10 @@ class Trainer:
         self.returns: deque[float] = deque(maxlen=EPISODES)
         self.lengths: deque[int] = deque(maxlen=EPISODES)
         self.best: dict[str, float] = {}
-        self.signal = 0  # the one that asked to stop
+        self.unsaved_best: dict[str, Any] = {}
+        self.restored = self.saved = 0
+        self.stop = stop or Stopping()
+        self.full: set[str] = set()  # names of what found no room on the disk
 
     @property
     def columns(self) -> list[str]:
@@ -128,37 +152,83 @@ class Trainer:
         return [*head, *self.terms, *ends, "sim_unstable", "collect_s", "update_s", "wall_s"]
 
     def run(self) -> None:
-        """Train to max_iterations, from the newest checkpoint in the folder; or until a signal, see `signal`."""
-        resumed = self.resume()
-        if not resumed:
+        """Train to max_iterations, from the newest checkpoint in the folder.
+
+        Whatever ends it earlier, a worker's death as well, leaves a checkpoint of the last whole iteration. What was
+        done of the one after it is done again, the same, when training goes on.
+
+        Raises:
+            Stopped: asked to stop.
+            DivergedError: numbers went bad too often.
+            Q1Error: a worker failed, or the last checkpoint finds no room on the disk.
+        """
+        if found := checkpoint.newest(self.folder):
+            path, state = found
+            self.load(state)
+            self.saved = self.iteration
+            log.info("going on from %s: iteration %d of %d", path.name, self.iteration, self.cfg.max_iterations)
+            if state["threads"] != (now := torch.get_num_threads()):
+                log.info("with %d threads, not %d as before: sums are rounded differently", now, state["threads"])
+        else:
             self.pool.reset()
+        self.good = self.state()
         self.rollout.rows[0].copy_(torch.from_numpy(self.pool.rows[0]))
-        history = History(self.folder / "train.csv", self.columns, self.iteration)
-        evaluations = History(self.folder / "eval.csv", EVALUATION, self.iteration)
-        events = SummaryWriter(str(self.folder), purge_step=self.iteration + 1 if resumed else None)
+        self.history = History(self.folder / "train.csv", self.columns, self.iteration)
+        self.evaluations = History(self.folder / "eval.csv", EVALUATION, self.iteration)
+        self.events = Events(self.folder, self.iteration)
         last, started = self.cfg.max_iterations, time.monotonic() - self.wall
         progress = Progress(self.iteration, last)
-        with stop_on_signals(self):
-            while self.iteration < last and not self.signal:
-                row = self.step()
-                self.wall = row["wall_s"] = time.monotonic() - started
-                history.append(row)
-                for name in history.columns[1:]:
-                    events.add_scalar(f"train/{name}", row[name], self.iteration)
+        try:
+            while self.iteration < last:
+                judged = None
+                with self.stop.interruptible():
+                    row, good = self.advance()
+                    self.wall = row["wall_s"] = good["wall_s"] = time.monotonic() - started
+                    due = self.iteration % self.cfg.save_interval == 0 or self.iteration == last
+                    if due and self.evaluate:
+                        judged = self.judge(self.evaluate)
+                        good["best"] = dict(self.best)
+                self.good = good
+                self.write(row, judged)
                 progress.line(self.iteration, row)
-                due = self.iteration % self.cfg.save_interval == 0 or self.iteration == last
-                if due and self.evaluate:
-                    judged = self.judge(self.evaluate)
-                    evaluations.append(judged)
-                    for name in JUDGED:
-                        events.add_scalar(f"eval/{name}", judged[name], self.iteration)
-                if due or self.signal:
-                    checkpoint.save(self.folder / f"model_{self.iteration}.pt", self.state())
-        for file in (history, evaluations, events):
-            file.close()
+                if due:
+                    self.save()
+        finally:
+            if self.saved < self.good["iteration"]:
+                self.save()
+            for file in (self.history, self.evaluations, self.events):
+                file.close()
+        if self.saved < last:
+            where, action = f"{self.folder}: iteration {last}", "make room; the same command goes on"
+            raise Q1Error(error("disk", where, "the last checkpoint finds no room", "room on the disk", action))
 
-    def step(self) -> dict[str, float]:
-        """One iteration; its row of train.csv but for wall_s."""
+    def advance(self) -> tuple[dict[str, float], dict[str, Any]]:
+        """One iteration: its row of train.csv but for wall_s, and the state after it.
+
+        Where numbers went bad, it is done anew from the state before it with half the learning rate.
+
+        Raises:
+            DivergedError: the third such restoration of the run did not help either.
+        """
+        while True:
+            row, batch = self.step()
+            state = self.state()
+            quantity = self.not_finite(row, batch, state)
+            if not quantity:
+                return row, state
+            if self.restored == RESTORATIONS:
+                raise self.diverged(quantity, batch)
+            where = f"{self.folder}: iteration {self.iteration}"
+            self.load(self.good)
+            self.restored += 1
+            self.ppo.set_lr(self.ppo.lr / 2)
+            self.good = self.state()
+            self.rollout.rows[0].copy_(torch.from_numpy(self.pool.rows[0]))
+            action = f"done anew with learning rate {self.ppo.lr:.2g}, restoration {self.restored} of {RESTORATIONS}"
+            log.warning(warn("not-finite", where, f"{quantity} not finite", action=action))
+
+    def step(self) -> tuple[dict[str, float], Batch]:
+        """One iteration; its row of train.csv but for wall_s, and what it learned from."""
         begin = time.monotonic()
         self.pool.bin_probs[:] = self.sampler.probs
         self.collect()
@@ -168,7 +238,6 @@ class Trainer:
         )
         losses = self.ppo.update(batch)
         self.iteration += 1
-        self.require_finite(losses, batch)
         row = self.statistics()
         self.sampler.update(self.pool.frame, self.pool.cause)
         self.pool.roll()
@@ -177,7 +246,8 @@ class Trainer:
         self.env_steps += self.cfg.steps_per_env * self.cfg.num_envs
         times = {"collect_s": middle - begin, "update_s": end - middle}
         times["sps"] = self.cfg.steps_per_env * self.cfg.num_envs / (end - begin)
-        return {"iteration": self.iteration, "env_steps": self.env_steps, "lr": self.ppo.lr, **losses, **row, **times}
+        head = {"iteration": self.iteration, "env_steps": self.env_steps, "lr": self.ppo.lr}
+        return {**head, **losses, **row, **times}, batch
 
     @torch.no_grad()
     def collect(self) -> None:
@@ -227,10 +297,51 @@ class Trainer:
         """Evaluate the policy; keep it as the best when its score is the highest so far."""
         row = {"iteration": self.iteration, "env_steps": self.env_steps, "wall_s": self.wall, **evaluate(self.policy)}
         if not self.best or row["score"] > self.best["score"]:
-            # Written before the numbered checkpoint that knows of it: after a kill in between, it is found anew.
             self.best = row
-            checkpoint.save(self.folder / BEST, self.published(row))
         return row
+
+    def write(self, row: dict[str, float], judged: dict[str, float] | None) -> None:
+        """Put the last iteration's row, and what it was judged, where they are read."""
+        with self.room("train.csv"):
+            self.history.append(row)
+        with self.room("TensorBoard"):
+            self.events.add("train", row, self.columns[1:], self.iteration)
+        if judged is None:
+            return
+        if judged is self.best:
+            self.unsaved_best = self.published(judged)
+        with self.room("eval.csv"):
+            self.evaluations.append(judged)
+        with self.room("TensorBoard"):
+            self.events.add("eval", judged, JUDGED, self.iteration)
+
+    def save(self) -> None:
+        """Save the last good state; without room on the disk, the next time is the next interval."""
+        name = f"model_{self.good['iteration']}.pt"
+        with self.room(name):
+            # A checkpoint knows of rows and of a best model: these first, so that no kill can leave a gap.
+            self.history.flush()
+            self.evaluations.flush()
+            if self.unsaved_best:
+                checkpoint.save(self.folder / BEST, self.unsaved_best)
+                self.unsaved_best = {}
+            checkpoint.save(self.folder / name, self.good)
+            self.saved = self.good["iteration"]
+
+    @contextmanager
+    def room(self, name: str) -> Iterator[None]:
+        """Around what writes to the disk: without room there, training goes on with a warning, one for each name."""
+        try:
+            yield
+        except OSError as e:
+            if name not in self.full:
+                self.full.add(name)
+                action = "make room: training goes on, and what is missing is written as soon as it can be"
+                log.warning(warn("disk", f"{self.folder / name}", e.strerror or str(e), "room on the disk", action))
+        else:
+            if name in self.full:
+                self.full.remove(name)
+                log.info("%s is written again", name)
 
     def published(self, judged: dict[str, float]) -> dict[str, Any]:
         """The policy alone, with its evaluation and everything to rebuild it."""
@@ -252,57 +363,64 @@ class Trainer:
             "sampler": _tensors(self.sampler.state()),
             "episodes": {"returns": list(self.returns), "lengths": list(self.lengths)},
             "best": dict(self.best),
+            "restored": self.restored,
+            "threads": torch.get_num_threads(),
             "meta": self.meta,
         }
 
-    def resume(self) -> bool:
-        """Take up the newest valid checkpoint of the folder, if there is one."""
-        found = checkpoint.newest(self.folder)
-        if not found:
-            return False
-        path, state = found
+    def load(self, state: dict[str, Any]) -> None:
+        """Go on from a state, bit for bit."""
         self.iteration, self.env_steps, self.wall = state["iteration"], state["env_steps"], state["wall_s"]
         self.policy.load_state_dict(state["policy"]["state"])
         self.critic.load_state_dict(state["critic"])
         optimizer = self.ppo.optimizer.state_dict()  # its options are this device's, only the moments are loaded
-        self.ppo.optimizer.load_state_dict({**optimizer, "state": state["optimizer"]})
+        self.ppo.optimizer.load_state_dict({**optimizer, "state": plain(state["optimizer"])})
         self.ppo.set_lr(state["lr"])
         torch.set_rng_state(state["rng"]["cpu"])
         self.generator.set_state(state["rng"]["device"])
         self.pool.load_state(_arrays(state["pool"]))
         self.sampler.load_state(_arrays(state["sampler"]))
-        self.returns.extend(state["episodes"]["returns"])
-        self.lengths.extend(state["episodes"]["lengths"])
-        self.best = state["best"]
-        log.info("going on from %s: iteration %d of %d", path.name, self.iteration, self.cfg.max_iterations)
-        return True
+        for episodes, kept in ((self.returns, "returns"), (self.lengths, "lengths")):
+            episodes.clear()
+            episodes.extend(state["episodes"][kept])
+        self.best, self.restored = dict(state["best"]), state["restored"]
 
-    def require_finite(self, losses: dict[str, float], batch: Batch) -> None:
-        """Stop where a loss or a parameter is not a number, naming the first quantity that went wrong.
+    def not_finite(self, row: Mapping[str, float], batch: Batch, state: dict[str, Any]) -> str:
+        """The first quantity of the iteration, in the order in which they are computed, that went bad; else empty."""
+        lost = next((name for name in Ppo.STATISTICS if not math.isfinite(row[name])), "")
+        broken = checkpoint.not_finite(state)
+        if not lost and not broken:
+            return ""
+        finite = (name for name, x in self.by_environment(batch).items() if not bool(torch.isfinite(x).all()))
+        return next(finite, lost or broken)
 
-        Raises:
-            Q1Error: with iteration and quantity.
-        """
-        parameters = [*self.policy.parameters(), *self.critic.parameters()]
-        total = float(torch.stack([p.detach().sum() for p in parameters]).sum())
-        if all(map(math.isfinite, [*losses.values(), total])):
-            return
+    def by_environment(self, batch: Batch) -> dict[str, Tensor]:
+        """What of an iteration belongs to single environments: (T or T+1, N, …)."""
         critic, rows = self.policy.shape.critic, self.rollout.rows
-        suspects = {
-            "observations": rows[..., :critic],
-            "rewards": rows[1:, :, critic],
-            "action means": batch.means,
-            "values": batch.values,
-            "returns": batch.returns,
-            "advantages": batch.advantages,
+        steps, envs = self.rollout.actions.shape[:2]
+        flat = {"action means": batch.means, "values": batch.values, "returns": batch.returns}
+        flat["advantages"] = batch.advantages
+        computed = {name: x.view(steps, envs, -1) for name, x in flat.items()}
+        return {"observations": rows[..., :critic], "rewards": rows[1:, :, critic : critic + 1], **computed}
+
+    def diverged(self, quantity: str, batch: Batch) -> DivergedError:
+        """The end of a run whose numbers went bad, with the environments where they did, or all."""
+        x = self.by_environment(batch).get(quantity)
+        envs = np.arange(self.cfg.num_envs)
+        if x is not None:
+            envs = np.flatnonzero(~torch.isfinite(x).all(dim=2).all(dim=0).cpu().numpy())
+        rollout = {
+            "iteration": np.array(self.iteration),
+            "quantity": np.array(quantity),
+            "env_ids": envs,
+            "bin_probs": self.pool.bin_probs.copy(),
+            "actions": self.rollout.actions[:, envs].cpu().numpy(),
+            "rows": self.rollout.rows[:, envs].cpu().numpy(),
+            **{f"state_{name}": array.numpy()[envs] for name, array in self.good["pool"].items()},
         }
-        bad = next((name for name, x in suspects.items() if not bool(torch.isfinite(x).all())), "")
-        bad = bad or next((name for name, x in losses.items() if not math.isfinite(x)), "parameters")
-        kept = checkpoint.newest(self.folder)
-        action = "lower train.ppo.learning_rate" + (f"; the newest good state is {kept[0].name}" if kept else "")
-        raise Q1Error(
-            error("not-finite", f"{self.folder}: iteration {self.iteration}", f"{bad} not finite", "numbers", action)
-        )
+        where, found = f"{self.folder}: iteration {self.iteration}", f"{quantity} not finite"
+        found += f", and again after {RESTORATIONS} restorations, each with half the learning rate"
+        return DivergedError(rollout, error("not-finite", where, found, "numbers", "lower train.ppo.learning_rate"))
 
 
 class Progress:
@@ -325,37 +443,7 @@ class Progress:
         left = (now - self.began) / (iteration - self.first) * (self.last - iteration)
         share = 100 * iteration // self.last
         speed = f"{row['sps'] / 1000:.1f}k steps/s"
-        log.info(f"train {iteration}/{self.last} {share}%  reward {row['ep_ret']:.1f}  {speed}  {span(left)} left")
-
-
-def span(seconds: float) -> str:
-    """A duration for a person: 40 s, 25 min, 3.5 h."""
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
-
-
-@contextmanager
-def stop_on_signals(trainer: Trainer) -> Iterator[None]:
-    """Let SIGINT and SIGTERM end training after the current iteration; a second one ends it at once."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def handle(number: int, frame: object) -> None:
-        trainer.signal = number
-        log.warning("%s: saving and leaving after this iteration", signal.Signals(number).name)
-        for n, old in previous.items():
-            signal.signal(n, old)
-
-    previous = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
-    for n in previous:
-        signal.signal(n, handle)
-    try:
-        yield
-    finally:
-        for n, old in previous.items():
-            signal.signal(n, old)
+        log.info(f"train {iteration}/{self.last} {share}%  return {row['ep_ret']:.1f}  {speed}  {span(left)} left")
 
 
 def _tensors(arrays: Mapping[str, Array]) -> dict[str, Tensor]:

@@ -24,7 +24,7 @@ from q1pipe.sim.randomization import (
 from q1pipe.sim.reference import Reference, Step, relative
 from q1pipe.sim.rewards import REWARD_TERMS, reward_terms
 from q1pipe.sim.sampler import bin_count
-from q1pipe.sim.terminations import Cause, causes
+from q1pipe.sim.terminations import Cause, causes, failed, truncated
 
 Floats = NDArray[np.float32]
 Mode = Literal["train", "nominal", "disturbed"]
@@ -228,12 +228,12 @@ class TrackingEnv:
     def _report(self, reward: Floats, running: NDArray[np.bool_], out: StepBuffers) -> None:
         """Write what the step led to, before anything begins anew."""
         e, layout = self.episodes, self.layout
-        truncated = e.cause >= Cause.MOTION_END
+        cut = truncated(e.cause)
         out.rows[:, layout.reward_col] = reward
-        out.rows[:, layout.terminated_col] = (e.cause != Cause.NONE) & ~truncated
-        out.rows[:, layout.truncated_col] = truncated
+        out.rows[:, layout.terminated_col] = failed(e.cause)
+        out.rows[:, layout.truncated_col] = cut
         out.cause[:], out.frame[:], out.ep_len[:], out.ep_ret[:] = e.cause, e.frame, e.length, e.total
-        ids = np.flatnonzero(truncated & running)
+        ids = np.flatnonzero(cut & running)
         if len(ids):
             final = np.empty((len(ids), layout.critic_dim), np.float32)
             observe(self.view.take(ids), layout, final)
@@ -271,7 +271,10 @@ class TrackingEnv:
         self.physics.write(ids, *reset_states(self.robot, self.reference, cfg, env_ids, episode, frame))
         self.physics.lift_out_of_floor(ids)
         e.frame[ids] = frame
-        e.length[ids], e.total[ids], e.cause[ids], e.action[ids] = 0, 0, 0, 0
+        e.length[ids], e.total[ids], e.cause[ids] = 0, 0, 0
+        # As if the robot had been held where it is: action 0 would be the default pose, far from a robot that lies.
+        measured = self.physics.qpos[ids[:, None], self.robot.qpos_adr] + self.encoder_offset[ids]
+        e.action[ids] = (measured - self._default) / self._scale
         e.limit[ids] = self.time_limit
         e.until_push[ids] = steps_to_first_push(cfg, env_ids, episode)
 

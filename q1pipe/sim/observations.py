@@ -54,7 +54,7 @@ def joint_vel(s: Step) -> Floats:
 
 
 def last_action(s: Step) -> Floats:
-    """The action of the step that led here, raw; zero at an episode's start."""
+    """The action of the step that led here, raw; at an episode's start, the one that holds the robot where it is."""
     return s.action
 
 
@@ -141,16 +141,6 @@ class Layout:
             if term is ACTOR_TERMS[-1]:
                 actor_dim = start
         return cls(slices, actor_dim, start)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the terms, in order."""
-        return tuple(self.slices)
-
-    @property
-    def actor_names(self) -> tuple[str, ...]:
-        """Names of the actor's terms, in order."""
-        return tuple(term.name for term in ACTOR_TERMS)
 
     @property
     def reward_col(self) -> int:

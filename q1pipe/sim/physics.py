@@ -92,7 +92,7 @@ class Physics:
         self._cvel, self._com = self.batch.bind("cvel"), self.batch.bind("subtree_com")
         self._sensordata = self.batch.bind("sensordata")
         self._actuator_force = self.batch.bind("actuator_force")
-        self._watched = np.array([robot.body(name) for name in cfg.termination.body_z], np.intp)
+        self._watched = watched_bodies(robot, cfg)
         self._fresh = self.batch.state[0].copy()
         self.state = RobotState.zeros(robot, len(self._watched), num_envs)
         self.unstable = np.zeros(num_envs, bool)
@@ -186,6 +186,15 @@ class Physics:
         sensors = self._sensordata[rows]
         state.gyro[rows] = sensors[:, robot.gyro]
         state.self_contact[rows] = np.sqrt(np.square(sensors[:, robot.self_collision]).sum(axis=1))
+
+
+def watched_bodies(robot: Robot, cfg: TrainCfg) -> Ids:
+    """Ids of the bodies that the height termination watches.
+
+    Raises:
+        RobotError: the robot has no such bodies.
+    """
+    return robot.bodies(cfg.termination.body_z, "config: train.termination.body_z")
 
 
 def keep_warnings_out_of_the_cwd() -> None:

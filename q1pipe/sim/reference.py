@@ -13,7 +13,7 @@ from q1pipe import rotations
 from q1pipe.config import TrainCfg
 from q1pipe.motion.clip import Clip
 from q1pipe.robot import Robot
-from q1pipe.sim.physics import Ids, RobotState
+from q1pipe.sim.physics import Ids, RobotState, watched_bodies
 
 Floats = NDArray[np.float32]
 
@@ -60,7 +60,7 @@ class Reference:
 
     def __init__(self, clip: Clip, robot: Robot, cfg: TrainCfg):
         root, tracked = robot.root - 1, robot.tracked - 1  # rows of the clip: all bodies but the world
-        watched = np.array([robot.body(name) - 1 for name in cfg.termination.body_z], np.intp)
+        watched = watched_bodies(robot, cfg) - 1
         self.frames = clip.frames
         self.root_pos_w, self.root_quat_w = clip.body_pos_w[:, root], clip.body_quat_w[:, root]
         self.root_lin_vel_w, self.root_ang_vel_w = clip.body_lin_vel_w[:, root], clip.body_ang_vel_w[:, root]
@@ -119,8 +119,8 @@ class Step:
         rel_pos_w: (n, Bt, 3) m, positions of the `rel` reference.
         rel_quat_w: (n, Bt, 4), its orientations.
         ahead: the reference one frame later: what the next action is scored on, so what the policy sees.
-        action: (n, J) of this step; zero after a reset.
-        previous_action: (n, J) of the step before; zero after a reset.
+        action: (n, J) of this step; after a reset, the one that would hold the robot where it is.
+        previous_action: (n, J) of the step before.
         joint_zero: (n, J) rad, encoder offset: the robot reads joint_pos + joint_zero.
         unstable: (n,) bool, the simulation broke.
     """

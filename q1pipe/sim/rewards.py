@@ -50,7 +50,7 @@ def body_ang_vel(s: Step, cfg: RewardCfg) -> Floats:
 
 
 def action_rate(s: Step, cfg: RewardCfg) -> Floats:
-    """Σ (a_t − a_{t−1})², raw actions; a_{t−1} = 0 in an episode's first step."""
+    """Σ (a_t − a_{t−1})², raw actions; before an episode's first step, the action that holds the robot where it is."""
     return _squares(s.action - s.previous_action)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from q1pipe.config import ResetCfg
-from q1pipe.sim.terminations import Cause
+from q1pipe.sim.terminations import failed
 
 Array = NDArray[np.float64]
 
@@ -33,9 +33,8 @@ class AdaptiveSampler:
             frame: reference frame of each step, any shape.
             cause: `terminations.Cause` of each step, same shape; truncations are no failures.
         """
-        failed = frame[(cause > Cause.NONE) & (cause < Cause.MOTION_END)]
         bins = len(self.failures)
-        counts = np.bincount(bin_of(failed, self.frames, bins), minlength=bins)
+        counts = np.bincount(bin_of(frame[failed(cause)], self.frames, bins), minlength=bins)
         self.failures += self.cfg.adapt_rate * (counts - self.failures)
 
     @property

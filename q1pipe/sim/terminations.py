@@ -31,10 +31,15 @@ class Cause(IntEnum):
     MOTION_END = 5
     TIME_OUT = 6
 
-    @property
-    def truncates(self) -> bool:
-        """Whether the episode could have gone on."""
-        return self >= Cause.MOTION_END
+
+def truncated(cause: NDArray[np.integer]) -> Bools:
+    """Which episodes were only cut off: they could have gone on."""
+    return cause >= Cause.MOTION_END
+
+
+def failed(cause: NDArray[np.integer]) -> Bools:
+    """Which episodes ended because something went wrong."""
+    return (cause != Cause.NONE) & ~truncated(cause)
 
 
 def anchor_z(s: Step, cfg: TerminationCfg) -> Bools:

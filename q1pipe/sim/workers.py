@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import faulthandler
 import math
 import multiprocessing
 import os
 import shutil
 import signal
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -39,8 +42,12 @@ from q1pipe.sim.sampler import bin_count
 Array = NDArray[Any]
 
 SHARED_MEMORY = Path("/dev/shm")
-PATIENCE = 300.0  # s without an answer from a living worker: more than any start or step takes
+START_PATIENCE = 300.0  # s for a worker to start, to reset or to load: reads files, on a machine that may be busy
+STEP_PATIENCE = 7.0  # s for a step, which takes some ms
+SLOWEST = 100  # × the slowest step lately is patience too, where that is more
+FORGET = 0.99  # a step: what the slowest one still counts after it
 GOODBYE = 5.0  # s for a worker to leave by itself
+WHERE = signal.SIGUSR2  # makes a worker write the traceback of where it is into its pipe
 
 # One BLAS thread per worker, no accelerator: read by libraries when they are loaded, so set before the child starts
 WORKER_ENVIRONMENT = {
@@ -129,7 +136,7 @@ class WorkerPool:
         threads: physics threads per worker.
 
     Raises:
-        Q1Error: the shared memory does not suffice, or a worker died.
+        Q1Error: the shared memory does not suffice, or a worker died or hangs.
         WorkerError: a worker raised.
     """
 
@@ -167,6 +174,7 @@ class WorkerPool:
         self.bin_probs[:] = 1 / bins
         self._processes: list[BaseProcess] = []
         self._pipes: list[Connection] = []
+        self._slowest = 0.0  # s
         per_worker = cfg.num_envs // num_workers
         try:
             with _worker_environment():
@@ -193,8 +201,16 @@ class WorkerPool:
         self._command("reset", None)
 
     def step(self, t: int) -> None:
-        """Advance by one control step with `actions`; writes index t of the per-step arrays and rows[t + 1]."""
-        self._command("step", t)
+        """Advance by one control step with `actions`; writes index t of the per-step arrays and rows[t + 1].
+
+        A worker that takes longer than STEP_PATIENCE, and than SLOWEST times the slowest step lately, hangs. Time in
+        which this process does not run either, as in a suspended machine or container, does not count.
+        """
+        steps_are_known = self._slowest > 0
+        patience = max(STEP_PATIENCE, SLOWEST * self._slowest) if steps_are_known else START_PATIENCE
+        began = time.monotonic()
+        self._command("step", t, min(patience, START_PATIENCE))
+        self._slowest = max(FORGET * self._slowest, time.monotonic() - began)
 
     def roll(self) -> None:
         """Start the next iteration where this one ended: rows[0] = the last observations, reward and flags 0."""
@@ -236,18 +252,18 @@ class WorkerPool:
     ) -> None:
         self.close()
 
-    def _command(self, name: str, argument: Any) -> list[Any]:
+    def _command(self, name: str, argument: Any, patience: float = START_PATIENCE) -> list[Any]:
         for pipe in self._pipes:
             self._send(pipe, (name, argument))
-        return self._answers()
+        return self._answers(patience)
 
     def _send(self, pipe: Connection, message: tuple[str, Any]) -> None:
         # a worker that has died is reported where its answer is awaited
         with contextlib.suppress(BrokenPipeError):
             pipe.send(message)
 
-    def _answers(self) -> list[Any]:
-        """Wait for an answer of every worker.
+    def _answers(self, patience: float = START_PATIENCE) -> list[Any]:
+        """Wait for an answer of every worker, at most about `patience` seconds in which nothing comes from it.
 
         Raises:
             Q1Error: a worker died, or does not answer.
@@ -255,11 +271,12 @@ class WorkerPool:
         """
         results = []
         for i, pipe in enumerate(self._pipes):
-            deadline = time.monotonic() + PATIENCE
+            waited = 0  # s; counted, not read from the clock, which runs on while a machine sleeps
             while not pipe.poll(1.0):
                 self._require_alive()
-                if time.monotonic() > deadline:
-                    self._fail(i, f"has not answered for {PATIENCE:g} s")
+                waited += 1
+                if waited > patience:
+                    self._fail(i, f"has not answered for {waited} s; {self._whereabouts(i)}")
             try:
                 kind, value = pipe.recv()
             except (EOFError, ConnectionResetError):
@@ -279,8 +296,18 @@ class WorkerPool:
             if process.exitcode is not None:
                 self._fail(i, _death(process.exitcode))
 
+    def _whereabouts(self, worker: int) -> str:
+        """What a worker that hangs is at: its traceback, which it writes even while it computes."""
+        os.kill(self._processes[worker].pid or 0, WHERE)
+        text, descriptor = b"", self._pipes[worker].fileno()
+        while self._pipes[worker].poll(0.5) and (part := os.read(descriptor, 1 << 16)):
+            text += part
+        return f"it is at\n{text.decode(errors='replace')}" if text else "it does not run: stopped from outside?"
+
     def _fail(self, worker: int, what: str) -> None:
         pid, count = self._processes[worker].pid, len(self._processes)
+        for process in self._processes:
+            process.kill()  # one that hangs does not hear that it should leave
         self.close()
         raise Q1Error(
             error(
@@ -332,8 +359,10 @@ def _worker_environment() -> Iterator[None]:
     before = {name: os.environ.get(name) for name in WORKER_ENVIRONMENT}
     main = sys.modules["__main__"]
     spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
-    # Ctrl-C goes to the whole group: held back here meanwhile, and from the children for good, as the learner decides
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    # What asks to stop may go to the whole group: held back here meanwhile, and from the children for good, as the
+    # learner decides
+    resource_tracker.ensure_running()  # which the first child would start, and that lets the signals through again
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
     os.environ.update(WORKER_ENVIRONMENT)
     main.__spec__ = main.__file__ = None
     try:
@@ -360,6 +389,8 @@ def _work(
     threads: int,
 ) -> None:
     """A worker: build the environments, then do as told until the pipe ends."""
+    faulthandler.register(WHERE, pipe.fileno(), all_threads=False)
+    threading.Thread(target=_leave_with_parent, daemon=True).start()
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the parent is gone
         try:
             robot, clip = Robot.load(robot_cfg), Clip.load(motion_path)
@@ -375,6 +406,13 @@ def _work(
             pipe.send(("error", e.findings))
         except Exception:
             pipe.send(("error", traceback.format_exc()))
+
+
+def _leave_with_parent() -> None:
+    """In a thread: leave when the learner is gone, also while the worker is busy and does not look at its pipe."""
+    if parent := multiprocessing.parent_process():
+        parent.join()
+        os._exit(1)
 
 
 def _commands(env: TrackingEnv, views: dict[str, Array], mine: slice) -> dict[str, Callable[[Any], Any]]:

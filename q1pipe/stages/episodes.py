@@ -86,7 +86,7 @@ def play(
     rng = np.random.default_rng(noise_seed)
     ends = np.array([robot.tracked.tolist().index(b) for b in robot.end_effectors])
     on_floor = touching_floor(robot, clip, REFERENCE_TOUCH)
-    last = clip.frames - round(cfg.hold_seconds * env.cfg.control_hz)
+    last = clip.frames - max(1, round(cfg.hold_seconds * env.cfg.control_hz))
     out, means = StepBuffers.zeros(n, layout), EpisodeMeans(n)
     held, terms, torque_peak = np.ones(n, bool), np.zeros((n, out.terms.shape[1])), np.zeros(n)
     env.reset_all(out)

@@ -20,12 +20,13 @@ from q1pipe.learn.history import numbers
 from q1pipe.learn.trainer import Trainer
 from q1pipe.motion.clip import Clip
 from q1pipe.robot import Robot
-from q1pipe.stages.train import cores, provenance, train
+from q1pipe.stages.train import provenance, train
+from q1pipe.stopping import Stopped, Stopping
 
 log = logging.getLogger(__name__)
 
 
-def run(motion: Path, report: Path, device: Path, out_json: Path, settings: Mapping[str, Any]) -> None:
+def run(motion: Path, report: Path, device: Path, out_json: Path, threads: int, settings: Mapping[str, Any]) -> None:
     """Train for a few iterations on few environments and look at what came out.
 
     Args:
@@ -33,25 +34,30 @@ def run(motion: Path, report: Path, device: Path, out_json: Path, settings: Mapp
         report: motion.json; that the motion stage wrote it is what counts.
         device: device.json.
         out_json: smoke.json, written also when the run is refused.
+        threads: cores to use.
         settings: sections ``robot``, ``train``, ``smoke``, ``device``.
 
     Raises:
         Q1Error: a loss is not finite, physics is unstable, it ran on another device than the one chosen, or episodes
             end as soon as they begin.
+        SystemExit: 128 + signal number, when asked to stop.
     """
     cfg: SmokeCfg = settings["smoke"]
     chosen = json.loads(device.read_text(encoding="utf-8"))
     envs = min(cfg.num_envs, settings["train"].num_envs)
-    budget = {"num_envs": envs, "num_workers": workers_for(envs, envs, cores())[0], "max_iterations": cfg.iterations}
+    budget = {"num_envs": envs, "num_workers": workers_for(envs, envs, threads)[0], "max_iterations": cfg.iterations}
     small: TrainCfg = settings["train"].model_copy(update=budget)
     robot, clip = Robot.load(settings["robot"]), Clip.load(motion)
     meta = provenance(motion, robot, small, chosen)
     torch_device = use(chosen["device"])
-    with tempfile.TemporaryDirectory(prefix="q1pipe-smoke-") as folder:
-        trainer = train(settings["robot"], robot, motion, clip, small, torch_device, Path(folder), meta, None)
-        rows = numbers(Path(folder) / "train.csv")
-    if trainer.signal:
-        raise SystemExit(128 + trainer.signal)
+    robot_cfg = settings["robot"]
+    with tempfile.TemporaryDirectory(prefix="q1pipe-smoke-") as name, Stopping() as stop:
+        folder = Path(name)
+        try:
+            trainer = train(robot_cfg, robot, motion, clip, small, torch_device, folder, meta, None, stop)
+        except Stopped as e:
+            raise SystemExit(e.code) from None
+        rows = numbers(folder / "train.csv")
     findings = judge(trainer, rows, chosen["device"], cfg, motion)
     record = {
         "device": str(trainer.device),
@@ -78,8 +84,8 @@ def judge(trainer: Trainer, rows: list[dict[str, float]], device: str, cfg: Smok
         findings.append(error("smoke-device", "device.json", f"asked for {device}, ran on {trainer.device}", device))
     always = [key for key in rows[-1] if key not in ("ep_ret", "ep_len")]  # these wait for an episode to end
     bad = [(key, row["iteration"]) for row in rows for key in always if not math.isfinite(row[key])]
-    if bad:
-        found = f"{bad[0][0]} is not finite at iteration {bad[0][1]:.0f}"
+    if bad or trainer.restored:
+        found = f"{bad[0][0]} is not finite at iteration {bad[0][1]:.0f}" if bad else "numbers went bad on the way"
         findings.append(error("smoke-nan", "train.csv", found, "numbers"))
     unstable = max(row["sim_unstable"] for row in rows)
     if unstable > cfg.max_unstable:

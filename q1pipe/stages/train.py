@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
+import errno
 import hashlib
 import json
 import logging
-import os
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,9 @@ from typing import Any
 import numpy as np
 import torch
 import yaml
+from numpy.typing import NDArray
 
+from q1pipe import cores
 from q1pipe.config import EvaluateCfg, RobotCfg, TrainCfg
 from q1pipe.errors import Q1Error, error
 from q1pipe.files import publish, replacing, write_json
@@ -25,22 +26,28 @@ from q1pipe.learn import checkpoint
 from q1pipe.learn.device import use
 from q1pipe.learn.history import numbers
 from q1pipe.learn.policy import Critic, Policy, Shape
-from q1pipe.learn.trainer import BEST, Evaluate, Trainer
+from q1pipe.learn.trainer import BEST, DivergedError, Evaluate, Trainer
+from q1pipe.log import LogFile
 from q1pipe.motion.clip import Clip
 from q1pipe.provenance import code_of, file_sha
 from q1pipe.robot import Robot
+from q1pipe.runfolder import STOP, locked
 from q1pipe.sim import observations, rewards, terminations
-from q1pipe.sim.env import Mode, TrackingEnv
+from q1pipe.sim.env import Mode, StepBuffers, TrackingEnv
 from q1pipe.sim.observations import Layout
 from q1pipe.sim.rewards import REWARD_TERMS
 from q1pipe.sim.sampler import AdaptiveSampler
 from q1pipe.sim.terminations import Cause
 from q1pipe.sim.workers import WorkerPool
 from q1pipe.stages.episodes import play
+from q1pipe.stopping import Stopped, Stopping
 
 log = logging.getLogger(__name__)
 
+Array = NDArray[Any]
+
 BUDGET = {"max_iterations", "save_interval", "num_workers"}  # settings that do not change what a run computes
+JUDGE_SEED = 100_000  # added to the run's: other worlds and starts than the training environments have
 PUBLISHED = {"mean_rew": 2.24, "ep_ret": 153.7, "ep_len": 68.0}  # end of the published 3000-iteration run
 POINTS = ("iteration", "env_steps", "mean_rew", "ep_ret", "ep_len", "wall_s")
 
@@ -55,6 +62,7 @@ def run(
     out_json: Path,
     workers: int,
     settings: Mapping[str, Any],
+    launcher: int | None = None,
 ) -> None:
     """Train, or go on, or publish what is finished.
 
@@ -68,10 +76,11 @@ def run(
         out_json: train.json, written last.
         workers: physics processes, a divisor of num_envs.
         settings: sections ``robot``, ``train``, ``device``.
+        launcher: id of the process to leave with; see `Stopping`.
 
     Raises:
-        Q1Error: another process trains in the same folder, or training diverged.
-        SystemExit: 128 + signal number, after SIGINT or SIGTERM; everything is saved.
+        Q1Error: another process trains in the same folder, training diverged, a worker failed, or the disk is full.
+        SystemExit: 128 + signal number, when asked to stop; everything is saved.
     """
     robot_cfg: RobotCfg = settings["robot"]
     cfg: TrainCfg = settings["train"].model_copy(update={"num_workers": workers})
@@ -79,17 +88,26 @@ def run(
     chosen = json.loads(device.read_text(encoding="utf-8"))
     meta = provenance(motion, robot, cfg, chosen)
     folder = runs_dir / meta["fingerprint"]
-    folder.mkdir(parents=True, exist_ok=True)
-    with locked(folder), logged(folder / "train.log"):
+    stop = Stopping(folder / STOP, launcher)
+    with full_disk_said(folder), locked(folder), logged(folder / "train.log"), stop:
         newest = checkpoint.newest(folder)
         if not newest or newest[1]["iteration"] < cfg.max_iterations:
-            write_args(folder / "args.yaml", robot, cfg, meta)
-            torch_device = use(chosen["device"])
-            evaluate = judge(robot, clip, cfg, torch_device)
-            trainer = train(robot_cfg, robot, motion, clip, cfg, torch_device, folder, meta, evaluate)
-            if trainer.signal:
-                log.warning("stopped after iteration %d; the same command goes on from there", trainer.iteration)
-                sys.exit(128 + trainer.signal)
+            try:
+                with stop.interruptible():
+                    write_args(folder / "args.yaml", robot, cfg, meta)
+                    torch_device = use(chosen["device"])
+                    evaluate = judge(robot, clip, cfg, torch_device)
+                train(robot_cfg, robot, motion, clip, cfg, torch_device, folder, meta, evaluate, stop)
+            except Stopped as e:
+                kept = checkpoint.newest(folder)
+                log.warning("stopped; the same command goes on from %s", kept[0].name if kept else "the beginning")
+                sys.exit(e.code)
+            except DivergedError as e:
+                dump = folder / f"diverged_{e.rollout['iteration']}.npz"
+                with suppress(OSError):  # what went wrong matters more than a full disk
+                    write_dump(dump, robot, clip, cfg, e.rollout)
+                    log.error("the %d environments concerned, to replay: %s", len(e.rollout["env_ids"]), dump)
+                raise
         publish(folder / BEST, policy)
         publish(folder / "train.csv", history)
         write_json(out_json, summary(folder, meta))
@@ -105,9 +123,12 @@ def train(
     folder: Path,
     meta: Mapping[str, Any],
     evaluate: Evaluate | None,
+    stop: Stopping,
 ) -> Trainer:
-    """Join simulation and learner and train in a run folder to max_iterations or a signal."""
-    torch.set_num_threads(cores())  # the workers wait while the learner computes
+    """Join simulation and learner and train in a run folder to max_iterations, or until asked to stop."""
+    # The workers wait while the learner computes. Not as many as --cores or num_workers say: sums are rounded as the
+    # number of threads goes, and results are to depend on neither.
+    torch.set_num_threads(cores.available())
     torch.manual_seed(cfg.seed)
     layout = Layout.of(robot)
     shape = Shape(layout.actor_dim, layout.critic_dim, len(robot.joint_names), layout.reference_joint_pos.start)
@@ -119,7 +140,9 @@ def train(
         "training on %s: %d environments in %d workers, %d iterations of %d steps, in %s",
         *(device, cfg.num_envs, cfg.num_workers, cfg.max_iterations, cfg.steps_per_env, folder),
     )
-    with WorkerPool(robot_cfg, motion, cfg, cfg.num_workers, mode="train", horizon=cfg.steps_per_env) as pool:
+    with stop.interruptible():
+        pool = WorkerPool(robot_cfg, motion, cfg, cfg.num_workers, mode="train", horizon=cfg.steps_per_env)
+    with pool:
         trainer = Trainer(
             pool,
             AdaptiveSampler(clip.frames, cfg.control_hz, cfg.reset),
@@ -132,25 +155,24 @@ def train(
             causes=[cause.name.lower() for cause in Cause if cause],
             meta=meta,
             evaluate=evaluate,
+            stop=stop,
         )
         trainer.run()
     return trainer
-
-
-def cores() -> int:
-    """Processor cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def judge(robot: Robot, clip: Clip, cfg: TrainCfg, device: torch.device) -> Evaluate:
     """What tells which model is the best: deterministic policies from frame 0, in the same episodes every time.
 
     Half the score is undisturbed, half under noise, randomisation and pushes: a policy masters the first long before
-    the second.
+    the second. Worlds and starts are none of training's. Finishing is by the default limits of `evaluate`, whatever
+    the verdict will go by: its settings must not change what training leaves behind.
     """
-    limits = EvaluateCfg()
+    limits, cfg = EvaluateCfg(), cfg.model_copy(update={"seed": cfg.seed + JUDGE_SEED})
     modes: tuple[Mode, ...] = ("nominal", "disturbed")
-    envs = {mode: TrackingEnv(robot, clip, cfg, np.arange(cfg.best_episodes), mode, cores()) for mode in modes}
+    envs = {
+        mode: TrackingEnv(robot, clip, cfg, np.arange(cfg.best_episodes), mode, cores.available()) for mode in modes
+    }
     noise_seed = {"nominal": None, "disturbed": cfg.seed}
 
     def evaluate(policy: Policy) -> dict[str, float]:
@@ -246,36 +268,55 @@ def summary(folder: Path, meta: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def passed(rows: list[dict[str, float]], key: str, value: float) -> dict[str, float] | None:
-    """Environment steps and wall time at the first iteration whose `key` is at least a value; none if it never was."""
-    first = next((row for row in rows if row[key] >= value), None)
-    return first and {"env_steps": int(first["env_steps"]), "wall_s": first["wall_s"]}
+    """Environment steps and wall time at the iteration from which on `key` stays at or above a value; else none."""
+    below = [i for i, row in enumerate(rows) if not row[key] >= value]  # NaN is below
+    start = below[-1] + 1 if below else 0
+    return {"env_steps": int(rows[start]["env_steps"]), "wall_s": rows[start]["wall_s"]} if start < len(rows) else None
+
+
+def write_dump(path: Path, robot: Robot, clip: Clip, cfg: TrainCfg, rollout: Mapping[str, Any]) -> None:
+    """Keep a rollout whose numbers went bad, with where its robots were: qpos (T+1, n, nq) and qvel (T+1, n, nv)."""
+    qpos, qvel, _ = replay(robot, clip, cfg, rollout)
+    with replacing(path) as temporary, open(temporary, "wb") as f:
+        np.savez_compressed(f, qpos=qpos, qvel=qvel, **rollout)
+
+
+def replay(robot: Robot, clip: Clip, cfg: TrainCfg, rollout: Mapping[str, Any]) -> tuple[Array, Array, Array]:
+    """Simulate the rollout of a dump again, bit for bit, with the settings in the run folder's args.yaml.
+
+    Returns:
+        qpos (T+1, n, nq), qvel (T+1, n, nv), rows (T+1, n, row_dim): at the start and after each step; where an episode
+        ended, the state is the next one's.
+    """
+    env = TrackingEnv(robot, clip, cfg, rollout["env_ids"], "train")
+    env.bin_probs[:] = rollout["bin_probs"]
+    out = StepBuffers.zeros(env.num_envs, env.layout)
+    prefix = "state_"
+    env.load({name.removeprefix(prefix): a for name, a in rollout.items() if name.startswith(prefix)}, out)
+    seen = [(env.physics.qpos.copy(), env.physics.qvel.copy(), out.rows.copy())]
+    for action in rollout["actions"]:
+        env.step(action, out)
+        seen.append((env.physics.qpos.copy(), env.physics.qvel.copy(), out.rows.copy()))
+    qpos, qvel, rows = (np.stack(x) for x in zip(*seen, strict=True))
+    return qpos, qvel, rows
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Hold the run folder's lock; it goes with the process, however it ends.
-
-    Raises:
-        Q1Error: another process holds it.
-    """
-    with open(folder / "lock", "a+", encoding="utf-8") as f:
-        try:
-            fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            f.seek(0)
-            found = f"process {f.read().strip() or '?'} already trains there"
-            action = "wait for it, or end that process"
-            raise Q1Error(error("locked", str(folder), found, "one trainer per run folder", action)) from None
-        f.truncate(0)
-        f.write(str(os.getpid()))
-        f.flush()
+def full_disk_said(folder: Path) -> Iterator[None]:
+    """Say as a finding that there is no room where nothing can be done without: at the start and at the end."""
+    try:
         yield
+    except OSError as e:
+        if e.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise
+        action = "make room; the same command goes on"
+        raise Q1Error(error("disk", str(e.filename or folder), str(e.strerror), "room on the disk", action)) from None
 
 
 @contextmanager
 def logged(path: Path) -> Iterator[None]:
     """Append what is logged to a file that spans all attempts."""
-    handler = logging.FileHandler(path, encoding="utf-8")
+    handler = LogFile(path, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
     logger = logging.getLogger("q1pipe")
     logger.addHandler(handler)

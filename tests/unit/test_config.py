@@ -79,7 +79,7 @@ def test_unknown_section_names_the_sections() -> None:
     (line,) = problems({"trian": {}})
     assert line == (
         "ERROR [config] config: trian — unknown key — "
-        "sections are robot, motion, device, smoke, train, evaluate, motions — did you mean train?"
+        "sections are robot, motion, device, smoke, train, evaluate, export, sim2sim, motions — did you mean train?"
     )
 
 
@@ -272,3 +272,18 @@ def test_workers_are_the_largest_divisor_that_fits(envs: int, workers: int, thre
     if finding:
         assert finding.level == "WARN"
         assert f"{workers} workers asked for, {threads} threads given" in str(finding)
+
+
+@pytest.mark.parametrize(
+    ("threads", "cores", "expected", "said"),
+    [
+        (40, 2, 2, "32 workers asked for, 2 cores here"),
+        (8, 16, 8, "32 workers asked for, 8 threads given"),
+        (64, 64, 32, ""),
+    ],
+)
+def test_workers_are_no_more_than_cores(threads: int, cores: int, expected: int, said: str) -> None:
+    count, finding = workers_for(1024, 32, threads, cores)
+    assert count == expected
+    assert said in str(finding or "")
+    assert ("--cores 32 is faster" in str(finding)) == (cores > threads)  # where that would help

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from q1pipe.provenance import code_of
+
 PACKAGE = Path(__file__).parents[2] / "q1pipe"
 
 # What each part may import of q1pipe, besides itself. What is not named here is a failure: decide where it belongs.
-BASE = {"config", "errors", "rotations", "geometry", "files", "provenance", "log"}
+BASE = {"config", "errors", "rotations", "geometry", "files", "provenance", "log", "cores", "stopping", "runfolder"}
 MAY_IMPORT = {
     "__init__": set(),
     "errors": set(),
@@ -19,14 +21,21 @@ MAY_IMPORT = {
     "files": {"errors"},
     "provenance": set(),
     "log": set(),
+    "cores": set(),
+    "stopping": set(),
+    "runfolder": {"errors"},
     "robot": BASE,
     "motion": BASE | {"robot"},
     "sim": BASE | {"robot", "motion"},
     "learn": BASE,
     "metrics": BASE | {"robot"},
-    "stages": BASE | {"robot", "motion", "sim", "learn", "metrics"},
+    "deploy": BASE | {"robot", "motion", "metrics"},
+    "stages": BASE | {"robot", "motion", "sim", "learn", "metrics", "deploy"},
     "report": BASE | {"robot", "motion"},
-    "cli": BASE | {"robot", "motion", "report", "stages"},
+    "runs": BASE,
+    "status": BASE | {"runs"},
+    "control": BASE | {"runs"},
+    "cli": BASE | {"robot", "motion", "report", "stages", "runs", "status", "control"},
     "__main__": {"cli"},
 }
 NEVER_TORCH = [
@@ -37,11 +46,17 @@ NEVER_TORCH = [
     "files",
     "provenance",
     "log",
+    "cores",
+    "stopping",
+    "runfolder",
     "robot",
     "motion",
     "sim",
     "metrics",
     "report",
+    "runs",
+    "status",
+    "control",
 ]
 MODULES = sorted(p for p in PACKAGE.rglob("*.py") if p.read_text(encoding="utf-8").strip())
 
@@ -82,6 +97,18 @@ def test_simulation_never_imports_torch_and_the_learner_never_mujoco(path: Path)
         assert not {"torch", "torch_npu", "tensorboard"} & roots(path)
     if part(path) == "learn":
         assert "mujoco" not in roots(path)
+
+
+def test_sim2sim_shares_neither_simulation_nor_learner_nor_torch_with_training() -> None:
+    """All that the stage imports, directly or not: its verdict counts because it is independent."""
+    used = {line.partition("@")[0] for line in code_of("q1pipe.stages.sim2sim")} - {"q1pipe"}
+    assert "q1pipe.deploy.worlds" in used
+    parts = {name.split(".")[1] for name in used}
+    assert parts == {"stages", "deploy", "robot", "motion", "metrics", "rotations", "geometry", "files"}
+    assert {name for name in used if name.startswith("q1pipe.motion")} == {"q1pipe.motion.clip"}
+    for name in used:
+        path = PACKAGE.joinpath(*name.split(".")[1:]).with_suffix(".py")
+        assert not {"torch", "onnx"} & roots(path), name
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(PACKAGE)))

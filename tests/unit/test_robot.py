@@ -1,6 +1,7 @@
 """The shipped robot against its public figures, the compiled model against the formulas, and other people's MJCFs."""
 
 import math
+from pathlib import Path
 
 import mujoco
 import numpy as np
@@ -170,6 +171,47 @@ def test_position_actuators_stay_as_they_are(tmp_path):
     assert (robot.stiffness[0], robot.damping[0], robot.effort[0]) == (7, 0.5, 3)
 
 
+def test_targets_are_not_clamped_and_the_limit_may_sit_on_the_joint(tmp_path):
+    joint = 'armature="0.01" actuatorfrcrange="-3 3"'
+    position = '<actuator><position name="m" joint="hinge" kp="7" kv="0.5" inheritrange="1"/></actuator>'
+    robot = Robot.load(bare(tmp_path, joint=joint, actuator=position))
+    assert (robot.stiffness[0], robot.effort[0]) == (7, 3)
+    data = mujoco.MjData(robot.model)
+    data.ctrl[0] = 10  # rad, far beyond the joint's range
+    mujoco.mj_forward(robot.model, data)
+    assert data.actuator_force[0] == 3
+    data.ctrl[0] = 0.1
+    mujoco.mj_forward(robot.model, data)
+    assert data.actuator_force[0] == pytest.approx(0.7)
+
+
+@pytest.mark.parametrize(
+    "actuators",
+    ['<velocity name="v" joint="hinge" kv="5"/>', '<motor name="a" joint="hinge"/><motor name="b" joint="hinge"/>'],
+    ids=["velocity", "two"],
+)
+def test_other_actuators_are_refused(tmp_path, actuators):
+    with pytest.raises(RobotError, match="none, one motor or one position actuator"):
+        Robot.load(bare(tmp_path, actuator=f"<actuator>{actuators}</actuator>", effort={"*": 20}))
+
+
+def test_meshes_beside_the_mjcf_are_found(tmp_path):
+    (tmp_path / "meshes").mkdir()
+    (tmp_path / "meshes/limb.obj").write_text(
+        "v 0 0 0\nv 1 0 0\nv 0 1 0\nv 0 0 1\nf 1 3 2\nf 1 2 4\nf 1 4 3\nf 2 3 4\n"
+    )
+    cfg = bare(tmp_path, effort={"*": 20})
+    path = Path(cfg.xml)
+    text = path.read_text().replace(
+        'autolimits="true"/>', 'autolimits="true" meshdir="meshes"/><asset><mesh file="limb.obj"/></asset>'
+    )
+    path.write_text(text.replace('type="capsule" size="0.02" fromto="0 0 0 0.2 0 0"', 'type="mesh" mesh="limb"'))
+    robot = Robot.load(cfg)
+    before = robot.sha
+    (tmp_path / "meshes/limb.obj").write_text((tmp_path / "meshes/limb.obj").read_text().replace("v 0 0 1", "v 0 0 2"))
+    assert Robot.load(cfg).sha != before
+
+
 @pytest.mark.parametrize(
     ("cfg", "words"),
     [
@@ -177,9 +219,26 @@ def test_position_actuators_stay_as_they_are(tmp_path):
         ({"effort": {"*": 20}, "tracked": ("base",)}, ["robot.tracked", "limb"]),
         ({"effort": {"*": 20}, "end_effectors": ("base",), "tracked": ("limb",)}, ["robot.tracked", "base"]),
         ({}, ["hinge", "torque limit 0", "robot.effort"]),
+        ({"effort": {"*": 20}, "root": "limb"}, ["robot.root", "limb", "the floating base, base"]),
+        ({"effort": {"*": 20}, "imu": "imuu"}, ["robot.imu", "imuu", "no sites"]),
+        ({"effort": {"*": 20}, "default_keyframe": "stnd"}, ["robot.default_keyframe", "stnd", "no keyframes"]),
+        (
+            {"effort": {"*": 20}, "root": "bse", "feet": ("lim",), "tracked": ("base", "limp")},
+            ["robot.root", "bse", "robot.feet", "lim", "robot.tracked", "limp"],
+        ),
         ({"xml": "/nowhere/robot.xml"}, ["/nowhere/robot.xml", "no such file", "Q1_XML"]),
     ],
-    ids=["name", "anchor not tracked", "end effector not tracked", "no torque limit", "no file"],
+    ids=[
+        "name",
+        "anchor not tracked",
+        "end effector not tracked",
+        "no torque limit",
+        "root",
+        "imu",
+        "keyframe",
+        "all at once",
+        "no file",
+    ],
 )
 def test_what_is_wrong_is_said(tmp_path, cfg, words):
     with pytest.raises(RobotError) as caught:

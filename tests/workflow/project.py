@@ -16,7 +16,7 @@ TINY = ROOT / "tests/workflow/tiny.yaml"
 NAME = "it's 起身"  # the one motion of the copy: every shell line meets a blank, a quote and another script
 DATES_COUNT = ("--max-checksum-file-size", "1")  # as for long clips: Snakemake takes checksums of small files only
 TIMEOUT = 420  # s
-CHAIN = ("motion", "smoke", "train", "evaluate")
+CHAIN = ("motion", "smoke", "train", "export", "sim2sim", "evaluate")
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from q1pipe.config import (
     TrainCfg,
     load_settings,
 )
+from q1pipe.deploy.folder import FILES
 from q1pipe.stages import motion
 from tests.workflow.project import CHAIN, NAME, Project
 
@@ -32,7 +33,8 @@ def of_name(*rules: str) -> set[tuple[str, str]]:
 
 def test_everything_is_made_and_nothing_is_left_to_do(built: Project) -> None:
     outputs = ("motion.npz", "motion.json", "smoke.json", "policy.pt", "train.csv", "train.json", "eval.json")
-    for output in outputs:
+    exported = ("policy.onnx", "policy_with_reference.onnx", "export.json", "sim2sim.json", "trajectory.npz")
+    for output in (*outputs, *exported, *(f"deploy/{name}" for name in FILES)):
         assert (built.folder / RESULTS / output).stat().st_size, output
     for output in (f"{RESULTS}/motion.json", "results/device.json", f"{RESULTS}/eval.json"):
         json.loads((built.folder / output).read_text(encoding="utf-8"))
@@ -79,7 +81,8 @@ def override(section: str) -> Callable[[Project], None]:
 
 
 NOTHING: tuple[str, ...] = ()
-LEARNING = ("smoke", "train", "evaluate")
+EXPORTING, JUDGING = ("export", "sim2sim", "evaluate"), ("sim2sim", "evaluate")
+LEARNING = ("smoke", "train", *EXPORTING)
 CONFIG = "config/config.yaml"
 CHANGES: dict[str, tuple[Callable[[Project], None], tuple[str, ...]]] = {
     "all files touched": (touch_all, NOTHING),
@@ -92,7 +95,16 @@ CHANGES: dict[str, tuple[Callable[[Project], None], tuple[str, ...]]] = {
     "comment in config.yaml": (append(CONFIG, "\n# a comment\n"), NOTHING),
     "number written in another way": (edit(CONFIG, "hold_tilt: 15.0 ", "hold_tilt: 1.5e+1 "), NOTHING),
     "setting removed that is the default": (edit(CONFIG, "  hold_tilt: 15.0 ", "  # hold_tilt: 15.0 "), NOTHING),
-    "setting of evaluate": (edit(CONFIG, "hold_tilt: 15.0 ", "hold_tilt: 16.0 "), ("evaluate",)),
+    "gate of evaluate": (edit(CONFIG, "min_finish: 0.95 ", "min_finish: 0.96 "), ("evaluate",)),
+    "what holding the pose means": (edit(CONFIG, "hold_tilt: 15.0 ", "hold_tilt: 16.0 "), JUDGING),
+    "episodes of evaluate": (edit(CONFIG, "  seed: 1000 ", "  seed: 1001 "), EXPORTING),
+    "setting of export": (edit(CONFIG, "golden_rows: 100 ", "golden_rows: 101 "), EXPORTING),
+    "setting of sim2sim": (edit(CONFIG, "mass: 0.1 ", "mass: 0.2 "), JUDGING),
+    "threshold of safety": (edit(CONFIG, "max_speed: 20.0 ", "max_speed: 19.0 "), JUDGING),
+    "gap to evaluate": (edit(CONFIG, "max_gap: 0.02 ", "max_gap: 0.03 "), JUDGING),
+    "code of the exporter": (append("q1pipe/deploy/export.py", "\nCONSTANT = 1\n"), EXPORTING),
+    "the controller in the deploy folder": (append("q1pipe/deploy/run_policy.py", "\nCONSTANT = 1\n"), EXPORTING),
+    "code of the safety audit": (append("q1pipe/deploy/safety.py", "\nCONSTANT = 1\n"), JUDGING),
     "setting of train": (edit(CONFIG, "target_kl: 0.01 ", "target_kl: 0.02 "), LEARNING),
     "setting of smoke": (edit(CONFIG, "max_unstable: 0.001 ", "max_unstable: 0.002 "), LEARNING),
     "setting of device": (edit(CONFIG, "timeout: 120.0 ", "timeout: 121.0 "), ("device", *LEARNING)),
@@ -100,7 +112,7 @@ CHANGES: dict[str, tuple[Callable[[Project], None], tuple[str, ...]]] = {
     "robot": (edit(CONFIG, "damping_ratio: 2.0 ", "damping_ratio: 2.1 "), CHAIN),
     "model of the robot": (append("q1pipe/assets/q1/q1.xml", "<!-- -->"), CHAIN),
     "another motion": (other_motion_with_old_date, CHAIN),
-    "override of this motion": (override("{evaluate: {hold_tilt: 16.0}}"), ("evaluate",)),
+    "override of this motion": (override("{evaluate: {min_finish: 0.96}}"), ("evaluate",)),
     "override of another motion": (override("{}"), NOTHING),
 }
 
@@ -121,7 +133,7 @@ def test_workers_and_cores_make_nothing_stale(built: Project, workers: str) -> N
 def test_only_evaluate_really_runs_when_only_its_settings_change(project: Project) -> None:
     policy = project.folder / RESULTS / "policy.pt"
     before = policy.stat().st_mtime_ns
-    project.edit(CONFIG, "hold_tilt: 15.0 ", "hold_tilt: 16.0 ")
+    project.edit(CONFIG, "min_finish: 0.95 ", "min_finish: 0.96 ")
     result = project.snakemake()
     assert result.returncode == 0, result.stdout
     assert "1 of 2 steps" in result.stdout  # evaluate and all

@@ -1,5 +1,6 @@
 # Stages 3 and 4. Run folders are below results/{motion}/runs/, which Snakemake does not know: it deletes the outputs of a
-# rule before each run and after a failure, and training must go on where it stopped.
+# rule before each run and after a failure, and training must go on where it stopped. $PPID is Snakemake: training leaves
+# with it, because the next one would start another trainer.
 
 
 rule smoke:
@@ -23,7 +24,8 @@ rule smoke:
         cfg=settings("robot", "train", "smoke", "device"),
     shell:
         "exec python -m q1pipe smoke --motion={input.motion:q} --report={input.report:q} --device={input.device:q}"
-        " --out-json={output.json:q} --settings={params.cfg:q} --name={wildcards.motion:q} --log={log:q}"
+        " --out-json={output.json:q} --threads={threads}"
+        " --settings={params.cfg:q} --name={wildcards.motion:q} --log={log:q}"
 
 
 rule train:
@@ -52,5 +54,5 @@ rule train:
     shell:
         "exec python -m q1pipe train --motion={input.motion:q} --device={input.device:q} --smoke={input.smoke:q}"
         " --runs-dir={params.runs:q} --policy={output.policy:q} --history={output.history:q} --out-json={output.json:q}"
-        " --workers={params.workers} --threads={threads}"
+        " --workers={params.workers} --threads={threads} --launcher=$PPID"
         " --settings={params.cfg:q} --name={wildcards.motion:q} --log={log:q}"

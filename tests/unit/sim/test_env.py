@@ -31,11 +31,17 @@ def column(env, out, name):
     return out.rows[:, env.layout.slices[name]]
 
 
+def holding(env, out):
+    """The actions whose targets are the joints as the encoders read them."""
+    return column(env, out, "joint_pos") / env.robot.action_scale.astype(np.float32)
+
+
 def test_an_episode_starts_at_the_reference(make, clip, still):
     env, out = make(clip, still, "nominal")
     assert (env.episodes.frame == 0).all()
     assert env.view.state.joint_pos == pytest.approx(np.tile(clip.joint_pos[0], (4, 1)), abs=1e-6)
-    assert not column(env, out, "last_action").any()
+    held = (clip.joint_pos[0] - env.robot.default_joint_pos) / env.robot.action_scale
+    assert column(env, out, "last_action") == pytest.approx(np.tile(held, (4, 1)), abs=1e-5)
     assert not out.rows[:, env.layout.reward_col :].any()
     assert (column(env, out, "reference_joint_pos") == clip.joint_pos[1]).all()  # what the first action is scored on
 
@@ -47,7 +53,7 @@ def test_the_order_of_a_step(make, clip, still, robot):
     twin.load(env.physics.save())
     default, scale = robot.default_joint_pos.astype(np.float32), robot.action_scale.astype(np.float32)
     rng = np.random.default_rng(0)
-    previous = np.zeros((4, 22), np.float32)
+    previous = holding(env, out)
     for t in range(1, 4):
         shown = column(env, out, "reference_joint_pos").copy()
         action = rng.uniform(-1, 1, (4, 22)).astype(np.float32)
@@ -112,7 +118,7 @@ def test_the_end_of_the_motion_is_a_truncation_with_its_true_observation(make, r
     assert (final["reference_joint_pos"] == clip.joint_pos[5]).all()  # there is no frame after the last
 
     assert env.episodes.frame.tolist() == [0] * 4  # and the row is the next episode's
-    assert not column(env, out, "last_action").any()
+    assert column(env, out, "last_action") == pytest.approx(holding(env, out), abs=1e-5)
     assert (column(env, out, "reference_joint_pos") == clip.joint_pos[1]).all()
     env.step(following(env), out)
     assert out.ep_len.tolist() == [1] * 4
@@ -152,7 +158,7 @@ def test_terminated_episodes_begin_anew(make, clip, cfg):
     assert env.episodes.number.tolist() == [0, 1, 0, 0]
     assert env.episodes.length[1] == 0
     assert env.physics.state.body_pos_w[1, 0, 2] < 1
-    assert (env.episodes.action[1] == 0).all()
+    assert env.episodes.action[1] == pytest.approx(holding(env, out)[1], abs=1e-5)
 
 
 def test_broken_physics_ends_the_episode_and_is_counted(make, clip, cfg):

@@ -16,7 +16,7 @@ def test_a_lookup_is_the_clip_at_the_frame(robot, clip, cfg):
     assert (ref.body_quat_w == clip.body_quat_w[frames][:, rows]).all()
     assert (ref.body_lin_vel_w == clip.body_lin_vel_w[frames][:, rows]).all()
     assert (ref.body_ang_vel_w == clip.body_ang_vel_w[frames][:, rows]).all()
-    watched = [robot.body(name) - 1 for name in cfg.termination.body_z]
+    watched = [robot.body_names.index(name) for name in cfg.termination.body_z]
     assert (ref.watched_z == clip.body_pos_w[frames][:, watched, 2]).all()
     assert ref.body_pos_w.dtype == np.float32
 

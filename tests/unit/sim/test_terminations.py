@@ -3,7 +3,7 @@ import pytest
 
 from q1pipe.config import TerminationCfg
 from q1pipe.sim import terminations
-from q1pipe.sim.terminations import Cause, causes
+from q1pipe.sim.terminations import Cause, causes, failed, truncated
 
 CFG = TerminationCfg()
 NO = np.zeros(1, bool)
@@ -74,7 +74,9 @@ def test_ends_of_motion_and_time_are_truncations(make_step):
     step = make_step()
     assert cause(step, end=YES, late=YES) == Cause.MOTION_END
     assert cause(step, late=YES) == Cause.TIME_OUT
-    assert [c.name for c in Cause if c.truncates] == ["MOTION_END", "TIME_OUT"]
+    causes = np.array(list(Cause))
+    assert [Cause(c).name for c in causes[truncated(causes)]] == ["MOTION_END", "TIME_OUT"]
+    assert [Cause(c).name for c in causes[failed(causes)]] == ["ANCHOR_Z", "TILT", "BODY_Z", "SIM_UNSTABLE"]
 
 
 def test_order(make_step, about):

@@ -1,7 +1,10 @@
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -151,11 +154,55 @@ def test_a_dead_worker_is_named(pool):
         assert time.monotonic() - started < 10
 
 
-def test_ctrl_c_is_the_learners_business(pool):
+def test_a_worker_that_is_stopped_from_outside_is_named(pool):
+    with pool(2) as p:
+        p.reset()
+        run(p, 1)
+        pid = p._processes[1].pid
+        os.kill(pid, signal.SIGSTOP)
+        started = time.monotonic()
+        with pytest.raises(Q1Error, match=rf"worker 1 of 2 \(pid {pid}\).*not answered for 8 s; it does not run"):
+            p.step(0)
+        assert time.monotonic() - started < 10
+        assert not _alive(pid)
+
+
+class Endless:
+    """A message that its receiver never comes to the end of."""
+
+    def __reduce__(self):
+        return exec, ("while True: pass",)
+
+
+def test_a_worker_that_loops_is_named_with_where_it_is(pool):
+    with pool(2) as p:
+        p.reset()
+        pid = p._processes[0].pid
+        p._pipes[0].send(Endless())
+        at = r"worker 0 of 2[\s\S]*not answered for 2 s; it is at\n[\s\S]*line 1 in <module>\n[\s\S]*workers.py"
+        with pytest.raises(Q1Error, match=at):
+            p._answers(1.0)
+        assert not _alive(pid)
+
+
+def test_a_step_that_is_slow_like_those_before_is_no_hang(pool, monkeypatch):
+    monkeypatch.setattr("q1pipe.sim.workers.STEP_PATIENCE", 1.0)
+    with pool(2) as p:
+        p.reset()
+        run(p, 1)
+        p._slowest = 0.08  # s: 8 s are patience then
+        pid = p._processes[1].pid
+        os.kill(pid, signal.SIGSTOP)
+        threading.Timer(3.5, os.kill, (pid, signal.SIGCONT)).start()
+        run(p, 1)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_what_asks_to_stop_is_the_learners_business(pool, number):
     with pool(2) as p:
         p.reset()
         for process in p._processes:
-            os.kill(process.pid, signal.SIGINT)
+            os.kill(process.pid, number)
         time.sleep(0.2)
         run(p, 2)
 
@@ -241,6 +288,32 @@ def test_workers_leave_when_the_learner_is_killed(tmp_path, motion):
         time.sleep(0.05)
     assert not any(_alive(pid) for pid in pids)
     assert not left
+
+
+def test_a_worker_that_loops_leaves_too_when_the_learner_is_killed(tmp_path, motion):
+    loop = "pool._pipes[0].send(type('X', (), {'__reduce__': lambda s: (exec, ('while True: pass',))})())\n"
+    pids, done, _ = script(tmp_path, motion, loop + "import time; time.sleep(1); os.kill(os.getpid(), signal.SIGKILL)")
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    deadline = time.monotonic() + 5
+    while any(_alive(pid) for pid in pids) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(_alive(pid) for pid in pids)
+
+
+@linux
+@pytest.mark.parametrize("kilobytes", [16, 600])
+def test_a_small_shared_memory_is_said_or_suffices(tmp_path, motion, kilobytes):
+    """The real thing, in a mount namespace: a container without --shm-size."""
+    inside = f"mount -t tmpfs -o size={kilobytes}k tmpfs /dev/shm && exec {shlex.quote(sys.executable)} script.py"
+    command = ["unshare", "-m", "sh", "-c", f'{inside} "$0"', str(motion)]
+    if subprocess.run(["unshare", "-m", "mount", "-t", "tmpfs", "tmpfs", "/dev/shm"], capture_output=True).returncode:
+        pytest.skip("may not mount a file system")
+    (tmp_path / "script.py").write_text(SCRIPT + "for t in (0, 1): pool.step(t)\npool.close()")
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=60, env=_environment())
+    if kilobytes == 16:
+        assert re.search(r"\[shared-memory\].*need 0 MB.*docker run --shm-size=1m", done.stderr), done.stderr
+    else:
+        assert done.returncode == 0, done.stderr
 
 
 def _alive(pid):

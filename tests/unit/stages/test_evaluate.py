@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from q1pipe.config import EvaluateCfg, PolicyCfg, ResetCfg, RobotCfg, TrainCfg
+from q1pipe.config import EvaluateCfg, PolicyCfg, ResetCfg, RobotCfg, Sim2simCfg, TrainCfg
 from q1pipe.errors import Q1Error
 from q1pipe.learn import checkpoint
 from q1pipe.learn.policy import Policy, Shape
@@ -109,6 +109,16 @@ def test_disturbed_episodes_differ_from_nominal_ones_and_repeat(robot, stand, po
     assert (first.ep_ret != played(robot, stand, policy, train=train).ep_ret).all()
 
 
+def test_evaluation_leaves_the_normaliser_as_it_is(robot, stand, policy):
+    """Bit for bit, after hundreds of observations."""
+    before = {name: value.clone() for name, value in policy.state_dict().items() if isinstance(value, torch.Tensor)}
+    count = policy.normalizer.count
+    played(robot, stand, policy)
+    after = policy.state_dict()
+    assert all(torch.equal(value, after[name]) for name, value in before.items())
+    assert policy.normalizer.count == count
+
+
 def test_gates_compare_the_right_numbers():
     summaries = {
         "nominal": {"success_rate": 0.96, "finish_rate": 0.94, "mean_rew": 4.0},
@@ -136,20 +146,54 @@ def folder(tmp_path: Path, robot, stand, policy):
     judged = {"iteration": 3, "env_steps": 300, "wall_s": 1.5}
     checkpoint.save(tmp_path / "policy.pt", {"policy": policy.record(), "evaluation": judged, "meta": meta})
     (tmp_path / "train.json").write_text(json.dumps({"fingerprint": meta["fingerprint"]}))
+    onnx = "1" * 12
+    exported = {
+        "parity": [{"file": "policy.onnx", "rows": "real", "largest": 2e-5}],
+        "allowed": 1e-4,
+        "hashes": {"policy.pt": file_sha(tmp_path / "policy.pt"), "policy.onnx": onnx},
+    }
+    rule = {"rule": "joint speed", "value": 3.0, "unit": "rad/s", "allowed": 20.0, "worst": "", "passed": True}
+    simulated = {
+        "verdict": "pass",
+        "gates": [{"name": "nominal.success_rate", "value": 1.0, "allowed": ">= 0.95", "passed": True}],
+        "nominal_success": [True] * 4,
+        "worlds": {},
+        "open_loop": {},
+        "safety": {"verdict": "pass", "rules": [rule]},
+        "hashes": {"policy.onnx": onnx},
+    }
+    (tmp_path / "export.json").write_text(json.dumps(exported))
+    (tmp_path / "sim2sim.json").write_text(json.dumps(simulated))
     return tmp_path
 
 
+def change(path, *keys, value):
+    """Give a value in a JSON file another value."""
+    record = inside = json.loads(path.read_text())
+    for key in keys[:-1]:
+        inside = inside[key]
+    inside[keys[-1]] = value
+    path.write_text(json.dumps(record))
+
+
 def run(folder, train=TRAIN, threads=1, **cfg):
-    settings = {"robot": RobotCfg(), "train": train, "evaluate": EvaluateCfg(episodes=4, **cfg)}
-    files = (folder / "policy.pt", folder / "train.json", folder / "motion.npz", folder / "eval.json")
-    evaluate.run(*files, threads, settings)
+    evaluation = EvaluateCfg(episodes=4, **cfg)
+    settings = {"robot": RobotCfg(), "train": train, "evaluate": evaluation, "sim2sim": Sim2simCfg()}
+    names = ("policy.pt", "train.json", "motion.npz", "export.json", "sim2sim.json", "eval.json")
+    evaluate.run(*(folder / name for name in names), threads, settings)
     return json.loads((folder / "eval.json").read_text())
 
 
 def test_stage_writes_plain_numbers_and_a_verdict(folder):
     record = run(folder, min_finish_disturbed=0)
     assert record["verdict"] == "pass"
-    assert [g["passed"] for g in record["gates"]] == [True] * 4
+    assert {g["name"]: g["value"] for g in record["gates"][4:]} == {
+        "parity.policy.onnx.real": 2e-5,
+        "sim2sim.nominal.success_rate": 1.0,
+        "sim2sim.nominal.gap_to_evaluate": 0.0,
+        "safety.joint speed": 3.0,
+    }
+    assert [g["passed"] for g in record["gates"]] == [True] * 8
     assert record["nominal"]["finish_rate"] == 1
     assert record["nominal"]["ends"] == {**dict.fromkeys(record["nominal"]["ends"], 0), "motion_end": 4}
     assert record["policy"] == {"iteration": 3, "env_steps": 300, "wall_s": 1.5}
@@ -163,6 +207,38 @@ def test_failed_gate_is_a_verdict_and_not_a_crash(folder):
     record = run(folder, min_reward=5.1)
     assert record["verdict"] == "fail"
     assert {g["name"] for g in record["gates"] if not g["passed"]} >= {"nominal.mean_rew"}
+
+
+@pytest.mark.parametrize(
+    ("file", "keys", "value", "gate"),
+    [
+        ("export.json", ("parity", 0, "largest"), 2e-4, "parity.policy.onnx.real"),
+        ("sim2sim.json", ("gates", 0, "passed"), False, "sim2sim.nominal.success_rate"),
+        ("sim2sim.json", ("nominal_success",), [True, True, True, False], "sim2sim.nominal.gap_to_evaluate"),
+        ("sim2sim.json", ("safety", "rules", 0, "passed"), False, "safety.joint speed"),
+    ],
+)
+def test_what_export_sim2sim_and_safety_found_is_in_the_verdict(folder, file, keys, value, gate):
+    change(folder / file, *keys, value=value)
+    record = run(folder, min_finish_disturbed=0)
+    assert record["verdict"] == "fail"
+    assert [g["name"] for g in record["gates"] if not g["passed"]] == [gate]
+
+
+def test_number_that_was_not_finite_is_no_crash(folder):
+    change(folder / "sim2sim.json", "safety", "rules", 0, "value", value=None)
+    change(folder / "sim2sim.json", "safety", "rules", 0, "passed", value=False)
+    assert run(folder)["verdict"] == "fail"
+
+
+@pytest.mark.parametrize(
+    ("file", "key", "said"),
+    [("export.json", "policy.pt", "another policy.pt"), ("sim2sim.json", "policy.onnx", "another policy.onnx")],
+)
+def test_export_and_sim2sim_of_another_policy_are_refused(folder, file, key, said):
+    change(folder / file, "hashes", key, value="0" * 12)
+    with pytest.raises(Q1Error, match=said):
+        run(folder)
 
 
 def test_threads_change_nothing(folder):

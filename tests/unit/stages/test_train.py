@@ -8,6 +8,7 @@ import os
 import signal
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -19,7 +20,9 @@ from q1pipe.learn.policy import Policy
 from q1pipe.learn.trainer import TIME_COLUMNS, Trainer
 from q1pipe.robot import Robot
 from q1pipe.stages import smoke, train
+from q1pipe.stopping import Stopping
 from tests.clips import standing_clip
+from tests.unit.learn.test_history import fill
 
 CPU = {"device": "cpu", "name": "a processor"}
 TINY = TrainCfg(
@@ -79,6 +82,13 @@ def reference(tmp_path_factory: pytest.TempPathFactory, motion: Path) -> Stage:
     return stage
 
 
+def test_passing_a_value_means_staying_above_it():
+    rows = [{"x": x, "env_steps": 10.0 * i, "wall_s": float(i)} for i, x in enumerate([math.nan, 5, 1, 3, 4])]
+    assert train.passed(rows, "x", 3) == {"env_steps": 30, "wall_s": 3.0}
+    assert train.passed(rows, "x", 4.5) is None
+    assert train.passed(rows[3:], "x", 3) == {"env_steps": 30, "wall_s": 3.0}
+
+
 def test_history_and_summary(reference: Stage):
     history = rows(reference.folder / "train.csv")
     assert [row["iteration"] for row in history] == ["1", "2", "3", "4"]
@@ -91,8 +101,8 @@ def test_history_and_summary(reference: Stage):
     assert summary["fingerprint"] == reference.runs[0].name
     assert (summary["iterations"], summary["env_steps"]) == (4, 192)
     assert [e["iteration"] for e in summary["evaluations"]] == [2, 4]
-    best = max(e["ep_ret"] for e in summary["evaluations"])
-    assert summary["best_model"]["ep_ret"] == pytest.approx(best)
+    best = max(e["score"] for e in summary["evaluations"])
+    assert summary["best_model"]["score"] == pytest.approx(best)
     assert summary["passed_published_after"]["ep_len"] is None  # 11 steps at most
     assert summary["env_steps_per_s"] > 0
 
@@ -195,19 +205,105 @@ def test_fingerprint_covers_what_decides_the_result_and_not_the_budget(motion: P
         assert fingerprint(**change) != same
 
 
-def test_second_trainer_in_the_same_folder_is_refused(tmp_path: Path):
-    refused = pytest.raises(Q1Error, match=rf"\[locked\].*process {os.getpid()} already trains")
-    with train.locked(tmp_path), refused, train.locked(tmp_path):
-        pass
-    with train.locked(tmp_path):  # let go of
-        pass
-
-
 def test_divergence_stops_with_iteration_and_quantity(stage: Stage):
     wild = TINY.model_copy(update={"ppo": PpoCfg(learning_rate=1e30, learning_rate_range=(1e30, 1e30))})
-    with pytest.raises(Q1Error, match=r"not-finite\].*iteration 1 .*not finite"):
+    with pytest.raises(Q1Error, match=r"not-finite\].*iteration 1 .*not finite, and again after 3 restorations"):
         stage.run(wild)
     assert not list(stage.runs[0].glob("model_*.pt"))
+    with np.load(stage.runs[0] / "diverged_1.npz") as dump:  # no environment is to blame: all of them
+        assert dump["env_ids"].tolist() == list(range(8))
+
+
+class Poisoned(Trainer):
+    """Gets an infinite reward from environments 3 and 5 in iteration 3, as often as `times`."""
+
+    times = 0
+
+    def collect(self) -> None:
+        super().collect()
+        if self.iteration == 2 and Poisoned.times:
+            Poisoned.times -= 1
+            self.rollout.rows[4, [3, 5], self.policy.shape.critic] = math.inf
+
+
+@pytest.fixture
+def poisoned(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(train, "Trainer", Poisoned)
+
+
+@pytest.mark.usefixtures("poisoned")
+def test_bad_numbers_are_gone_back_from_with_half_the_learning_rate(
+    reference: Stage, stage: Stage, caplog: pytest.LogCaptureFixture
+):
+    logging.getLogger("q1pipe").propagate = True
+    Poisoned.times = 2
+    ours, theirs = stage.run(), rows(reference.folder / "train.csv")
+    assert [row["iteration"] for row in ours] == ["1", "2", "3", "4"]
+    assert ours[:2] == theirs[:2]
+    assert ours[2]["mean_rew"] == theirs[2]["mean_rew"]  # the same rollout
+    warned = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+    before = float(theirs[1]["lr"])
+    for said, n in zip(warned, (1, 2), strict=True):
+        assert f"iteration 3 — rewards not finite — done anew with learning rate {before / 2**n:.2g}" in str(said)
+    assert torch.load(stage.runs[0] / "model_4.pt", weights_only=True)["restored"] == 2
+
+
+@pytest.mark.usefixtures("poisoned")
+def test_after_three_restorations_it_stops_with_a_dump_that_can_be_replayed(stage: Stage, motion: Path):
+    Poisoned.times = 9
+    with pytest.raises(Q1Error, match=r"not-finite\].*iteration 3 — rewards not finite, and again after 3"):
+        stage.run()
+    assert Poisoned.times == 9 - 4
+    assert (stage.runs[0] / "model_2.pt").exists()
+    with np.load(stage.runs[0] / "diverged_3.npz") as file:
+        dump = dict(file)
+    assert (int(dump["iteration"]), str(dump["quantity"]), dump["env_ids"].tolist()) == (3, "rewards", [3, 5])
+    assert dump["qpos"].shape == (7, 2, 7 + 22)
+    assert dump["qvel"].shape == (7, 2, 6 + 22)
+    assert dump["actions"].shape == (6, 2, 22)
+    robot, clip = Robot.load(RobotCfg()), train.Clip.load(motion)
+    qpos, _, again = train.replay(robot, clip, TINY, dump)
+    good = np.isfinite(dump["rows"])
+    assert (~good).sum() == 2
+    assert (again[1:][good[1:]] == dump["rows"][1:][good[1:]]).all()
+    assert (qpos == dump["qpos"]).all()
+
+
+def test_a_full_disk_is_a_warning_and_training_goes_on(
+    reference: Stage, motion: Path, small_disk: Path, caplog: pytest.LogCaptureFixture
+):
+    """Full from iteration 1 on; after the second checkpoint that finds no room, somebody makes some."""
+    logger = logging.getLogger("q1pipe")
+    logger.propagate, ballast = True, []
+    stage = Stage(small_disk, motion)
+
+    class Somebody(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if record.getMessage().startswith("train 1/"):
+                ballast.append(fill(small_disk))
+            if "model_4.pt — No space left" in record.getMessage():
+                ballast[0].unlink()
+
+    logger.setLevel(logging.INFO)
+    somebody = Somebody()
+    logger.addHandler(somebody)
+    try:
+        got = stage.run(TINY.model_copy(update={"max_iterations": 6}))
+    finally:
+        logger.removeHandler(somebody)
+    assert got[:4] == rows(reference.folder / "train.csv")
+    assert [row["iteration"] for row in got] == [str(i) for i in range(1, 7)]
+    assert sorted(p.name for p in stage.runs[0].glob("model_*")) == ["model_6.pt", "model_best.pt"]
+    assert not list(stage.runs[0].glob(".*"))
+    for name in ("model_2.pt", "model_4.pt"):
+        assert f"/{name} — No space left on device — room on the disk — make room: training goes on" in caplog.text
+
+
+def test_a_disk_that_is_full_at_the_start_and_at_the_end_is_said(motion: Path, small_disk: Path):
+    stage = Stage(small_disk, motion)
+    fill(small_disk)
+    with pytest.raises(Q1Error, match=r"\[disk\].*No space left on device.*the same command goes on"):
+        stage.run()
 
 
 def test_a_step_is_one_copy_in_and_one_copy_out(motion: Path, tmp_path: Path):
@@ -239,7 +335,7 @@ def test_a_step_is_one_copy_in_and_one_copy_out(motion: Path, tmp_path: Path):
     try:
         robot, clip = Robot.load(RobotCfg()), train.Clip.load(motion)
         cpu = torch.device("cpu")
-        train.train(RobotCfg(), robot, motion, clip, TINY, cpu, tmp_path, {}, None)
+        train.train(RobotCfg(), robot, motion, clip, TINY, cpu, tmp_path, {}, None, Stopping())
     finally:
         train.Trainer = original
     assert counts == dict.fromkeys(range(4), {"rows": 6, "actions": 6, "others": 0})
@@ -251,7 +347,7 @@ def test_smoke_passes_and_says_so(stage: Stage, motion: Path, caplog: pytest.Log
     logger.setLevel(logging.INFO)
     out = stage.folder / "smoke.json"
     settings = {"robot": RobotCfg(), "train": TINY, "device": DeviceCfg(), "smoke": SmokeCfg(num_envs=4, iterations=2)}
-    smoke.run(motion, stage.folder / "motion.json", stage.folder / "device.json", out, settings)
+    smoke.run(motion, stage.folder / "motion.json", stage.folder / "device.json", out, 2, settings)
     record = json.loads(out.read_text())
     assert (record["device"], record["environments"], record["iterations"]) == ("cpu", 4, 2)
     assert record["findings"] == []
@@ -264,6 +360,7 @@ def test_smoke_passes_and_says_so(stage: Stage, motion: Path, caplog: pytest.Log
         ([1, 2, 2, 9], {}, "smoke-terminations"),
         ([30], {"sim_unstable": 0.01}, "smoke-unstable"),
         ([30], {"value_loss": math.nan}, "smoke-nan"),
+        ([30], {"restored": 1}, "smoke-nan"),
         ([30], {"device": "npu:0"}, "smoke-device"),
     ],
 )
@@ -271,8 +368,10 @@ def test_smoke_refuses(reference: Stage, lengths: list[int], changes: dict[str, 
     with open(reference.folder / "train.csv", newline="") as f:
         history = [{k: float(v) for k, v in row.items()} for row in csv.DictReader(f)]
     device = changes.pop("device", "cpu")
+    restored = changes.pop("restored", 0)
     history[-1].update(changes)
     trainer = Trainer.__new__(Trainer)
     trainer.device, trainer.lengths, trainer.causes = torch.device("cpu"), lengths, ["anchor_z", "tilt", "body_z"]
+    trainer.restored = restored
     findings = smoke.judge(trainer, history, device, SmokeCfg(min_median_episode=3), Path("motion.npz"))
     assert [f.code for f in findings] == [code]

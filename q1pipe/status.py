@@ -1,0 +1,73 @@
+"""Where every motion stands, read from files only."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from q1pipe.log import span
+from q1pipe.runs import Run, motion_folders, published, runs_of
+
+RECENT = 20  # iterations that the speed and the time left are taken from
+
+
+def table(results: Path) -> Table:
+    """A line for each motion."""
+    head = ("motion", "stage", "iteration", "reward", "steps/s", "left", "last checkpoint")
+    result = Table(*head, box=None, pad_edge=False)
+    for folder in motion_folders(results):
+        run = current(folder)
+        cells = [folder.name, stage(folder, run), *(progress(run) if run else ())]
+        result.add_row(*(Text(cell) for cell in cells))
+    return result
+
+
+def current(folder: Path) -> Run | None:
+    """The run to look at: where someone trains, else the published one, else the latest."""
+    runs, ours = runs_of(folder), published(folder)
+    at_work = [run for run in runs if run.holder]
+    return next(iter(at_work or [run for run in runs if run.fingerprint == ours] or runs), None)
+
+
+def stage(folder: Path, run: Run | None) -> str:
+    """How far a motion has come."""
+    if run and run.holder:
+        return "trains"
+    if (folder / "train.json").exists():
+        verdict = _json(folder / "eval.json").get("verdict")
+        return f"evaluated: {verdict}" if verdict else "trained"
+    if run:
+        return "training stopped"
+    if (folder / "smoke.json").exists():
+        return "smoke run refused" if _json(folder / "smoke.json").get("findings") else "smoke run passed"
+    return "motion checked" if (folder / "motion.json").exists() else "–"
+
+
+def progress(run: Run) -> list[str]:
+    """Iteration, reward, speed, time left, last checkpoint."""
+    rows, kept = run.rows[-RECENT:], run.checkpoint
+    last = rows[-1] if rows else {}
+    speed = sum(row["sps"] for row in rows) / len(rows) if rows else 0.0
+    left = ""
+    if run.holder and len(rows) > 1:
+        per_iteration = (rows[-1]["wall_s"] - rows[0]["wall_s"]) / (len(rows) - 1)
+        left = span(per_iteration * (run.last - run.iteration))
+    return [
+        f"{run.iteration} of {run.last or '?'}",
+        f"{last['mean_rew']:.2f}, {last['ep_ret']:.1f} an episode" if last else "–",
+        f"{speed:.0f}" if last else "–",
+        left,
+        f"{kept[0]}, {span(time.time() - kept[1])} ago" if kept else "none",
+    ]
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        return {}
