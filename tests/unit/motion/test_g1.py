@@ -73,7 +73,7 @@ def test_check_smoke_and_two_iterations(xml, tmp_path):
     assert {"body-order", "joint-order"} <= codes
     same(motion.Clip.load(made["motion.npz"]), base)
     device.run(made["device.json"], settings)
-    smoke.run(made["motion.npz"], made["motion.json"], made["device.json"], made["smoke.json"], settings)
+    smoke.run(made["motion.npz"], made["motion.json"], made["device.json"], made["smoke.json"], 2, settings)
     assert json.loads(made["smoke.json"].read_text())["iterations"] == 2
     train.run(
         made["motion.npz"],
