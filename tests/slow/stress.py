@@ -30,7 +30,7 @@ WAYS = (
     "INT INT trainer",
     "q1pipe stop",
 )
-ITERATIONS = 400  # some are done in every attempt
+ITERATIONS = 400  # every attempt does its share of them at most
 LEAVES = 15.0  # s until nothing of an attempt is there
 
 
@@ -49,8 +49,11 @@ def stress(folder: Path, deaths: int, seed: int) -> dict[str, object]:
     for death in range(1, deaths + 1):
         run.q1pipe("unlock")
         snakemake = run.snakemake()
-        time.sleep(chance.uniform(0.5, 8))  # also while it starts
-        assert snakemake.poll() is None, snakemake.communicate()[0]
+        moment = time.monotonic() + chance.choice([chance.uniform(0.5, 5), 60])  # while it starts, or while it trains
+        goal = run.iteration + chance.randint(1, ITERATIONS // deaths - 2)
+        while time.monotonic() < moment and run.iteration < goal:
+            assert snakemake.poll() is None, snakemake.communicate()[0]
+            time.sleep(chance.uniform(0, 0.1))
         way = chance.choice(WAYS)
         if not kill(run, snakemake, way):
             way, starting = "KILL group", starting + 1
