@@ -7,6 +7,7 @@ that maps it.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import faulthandler
@@ -175,6 +176,8 @@ class WorkerPool:
         self._processes: list[BaseProcess] = []
         self._pipes: list[Connection] = []
         self._slowest = 0.0  # s
+        # Python ends children that are left at the end by SIGTERM, which these do not hear, and waits for them
+        atexit.register(self.close)
         per_worker = cfg.num_envs // num_workers
         try:
             with _worker_environment():
@@ -232,6 +235,7 @@ class WorkerPool:
 
     def close(self) -> None:
         """End the workers. Arrays that others hold stay valid. Can be called again."""
+        atexit.unregister(self.close)
         for pipe in self._pipes:
             pipe.close()  # a worker leaves when its pipe ends
         deadline = time.monotonic() + GOODBYE
