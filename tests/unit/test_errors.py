@@ -84,6 +84,7 @@ def test_bug_ends_with_code_1_and_a_traceback_in_the_log(tmp_path: Path) -> None
         f"--report={tmp_path}/motion.json",
         f"--device={tmp_path}/device.json",
         f"--out-json={tmp_path}/smoke.json",
+        "--threads=1",
         '--settings={"robot":{},"train":{},"smoke":{},"device":{}}',
         f"--log={log}",
     )
