@@ -7,7 +7,6 @@ that maps it.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import ctypes
 import faulthandler
@@ -24,6 +23,7 @@ from collections.abc import Callable, Iterator
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
+from multiprocessing.util import Finalize
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -175,9 +175,9 @@ class WorkerPool:
         self.bin_probs[:] = 1 / bins
         self._processes: list[BaseProcess] = []
         self._pipes: list[Connection] = []
+        # Where nobody closes the pool: the workers are deaf to the signal that multiprocessing ends them with at exit
+        Finalize(self, _end, (self._pipes, self._processes), exitpriority=10)
         self._slowest = 0.0  # s
-        # Python ends children that are left at the end by SIGTERM, which these do not hear, and waits for them
-        atexit.register(self.close)
         per_worker = cfg.num_envs // num_workers
         try:
             with _worker_environment():
@@ -235,18 +235,7 @@ class WorkerPool:
 
     def close(self) -> None:
         """End the workers. Arrays that others hold stay valid. Can be called again."""
-        atexit.unregister(self.close)
-        for pipe in self._pipes:
-            pipe.close()  # a worker leaves when its pipe ends
-        deadline = time.monotonic() + GOODBYE
-        for process in self._processes:
-            process.join(max(0.0, deadline - time.monotonic()))
-        for process in self._processes:
-            if process.is_alive():
-                process.kill()
-                process.join()
-            process.close()
-        self._pipes, self._processes = [], []
+        _end(self._pipes, self._processes)
 
     def __enter__(self) -> Self:
         return self
@@ -322,6 +311,22 @@ class WorkerPool:
                 "look for the out-of-memory killer (dmesg) and at train.num_envs",
             )
         )
+
+
+def _end(pipes: list[Connection], processes: list[BaseProcess]) -> None:
+    """End workers and empty both lists."""
+    for pipe in pipes:
+        pipe.close()  # a worker leaves when its pipe ends
+    deadline = time.monotonic() + GOODBYE
+    for process in processes:
+        process.join(max(0.0, deadline - time.monotonic()))
+    for process in processes:
+        if process.is_alive():
+            process.kill()
+            process.join()
+        process.close()
+    pipes.clear()
+    processes.clear()
 
 
 def _death(code: int) -> str:
