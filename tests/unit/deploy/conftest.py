@@ -17,6 +17,7 @@ from q1pipe.deploy.contract import Contract
 from q1pipe.deploy.run_policy import Controller
 from q1pipe.learn import checkpoint
 from q1pipe.learn.policy import Policy, Shape
+from q1pipe.motion.clip import Clip, from_poses
 from q1pipe.provenance import file_sha
 from q1pipe.sim.observations import Layout
 from q1pipe.stages import export
@@ -30,6 +31,18 @@ SETTINGS = {
     "evaluate": EvaluateCfg(episodes=EPISODES),
     "sim2sim": Sim2simCfg(episodes=2),
 }
+
+
+def waving_clip(robot: Any, frames: int = 60) -> Clip:
+    """Standing, with arms that swing, left and right differently: every frame is another one."""
+    stand = standing_clip(robot, frames)
+    joints = stand.joint_pos.astype(float)
+    for phase, name in enumerate(n for n in robot.joint_names if "shoulder_pitch" in n or "elbow" in n):
+        joints[:, robot.joint_names.index(name)] -= 0.2 * np.sin(0.1 * np.arange(frames) + phase) + 0.1
+    root = robot.root - 1
+    return from_poses(
+        robot, 50, stand.body_pos_w[:, root].astype(float), stand.body_quat_w[:, root].astype(float), joints
+    )
 
 
 def small_policy(robot: Any) -> Policy:
@@ -107,6 +120,6 @@ def run_export(folder: Path) -> None:
 @pytest.fixture(scope="session")
 def exported(robot: Any, tmp_path_factory: pytest.TempPathFactory) -> Exported:
     folder, policy = tmp_path_factory.mktemp("exported"), small_policy(robot)
-    write_run(folder, robot, standing_clip(robot, 60), policy)
+    write_run(folder, robot, waving_clip(robot), policy)
     run_export(folder)
     return Exported(folder, policy)

@@ -105,6 +105,7 @@ def test_aligned_robot_sees_the_motion_where_it_faces(exported):
         names = ("imu_quat", "gyro", "joint_pos", "joint_vel", "frame", "last_action")
         imu, *rest = (golden[name][0] for name in names)
     robot = exported.controller()
+    robot.quat = np.tile([np.cos(0.5), 0, np.sin(0.5), 0], (robot.frames, 1))  # a reference that leans forward
     robot.align(imu, rest[1])
     straight = robot.observe(imu, *rest)
     turned = run_policy.mul(np.array([np.cos(1), 0, 0, np.sin(1)]), imu)

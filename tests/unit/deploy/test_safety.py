@@ -63,6 +63,11 @@ def test_first_target_is_compared_with_the_measured_pose(rules, trace):
     trace["joint_vel_before"][0, 0, 12] = 0.6 * 78.95683521 / 5.026548246  # damping takes the torque of it
     rows = rules(trace)
     assert failed(rows) == {"first target from the measured pose": ("waist_yaw_joint", 0.6)}
+    trace["ctrl"][1:, 0, 12] += 0.6  # it stays there: the only change is the first, in ten commands
+    trace["joint_pos_before"][1:, 0, 12] += 0.6
+    assert rules(trace)["command change at 500 Hz"]["value"] == pytest.approx(0.06)
+    trace["ctrl"][1:, 0, 12] -= 0.6
+    trace["joint_pos_before"][1:, 0, 12] -= 0.6
     trace["ctrl"][0], trace["ctrl"][1] = trace["ctrl"][1].copy(), trace["ctrl"][0].copy()
     trace["joint_vel_before"] = trace["joint_vel_before"][[1, 0, 2]]
     assert failed(rules(trace)) == {}

@@ -19,7 +19,7 @@ from q1pipe.sim.env import TrackingEnv
 from q1pipe.stages import sim2sim
 from q1pipe.stages.episodes import play
 from tests.clips import standing_clip
-from tests.unit.deploy.conftest import EPISODES, SETTINGS
+from tests.unit.deploy.conftest import EPISODES, SETTINGS, waving_clip
 
 CFG = Sim2simCfg(episodes=2)
 
@@ -144,7 +144,7 @@ def test_metadata_without_a_key_or_of_another_motion_stops_the_stage(robot, expo
 
 @pytest.fixture(scope="module")
 def stand(robot):
-    return standing_clip(robot, 60)
+    return waving_clip(robot)
 
 
 @pytest.fixture(scope="module")
@@ -152,7 +152,7 @@ def judge(robot, stand):
     return Judge(robot, stand, Limits(SETTINGS["train"].termination, EvaluateCfg()))
 
 
-def closed(exported, judge, group, counts, cfg=CFG, threads=1, clip=None):
+def closed(exported, judge, group, counts, cfg=CFG, threads=1):
     recording = exported.recording()
     starts = recording["start_qpos"], recording["start_qvel"]
     return close_loop(judge, exported.contract(), exported.controller(), group, starts, counts, cfg, threads)
