@@ -17,7 +17,7 @@ import mujoco
 import numpy as np
 from numpy.typing import NDArray
 
-from q1pipe.errors import Finding, Q1Error, error, first
+from q1pipe.errors import Finding, Q1Error, RobotError, error, first
 from q1pipe.robot import Robot
 
 Floats = NDArray[np.float64]
@@ -199,9 +199,17 @@ def chain(model: mujoco.MjModel, root: int, body: int, quat: Floats | None = Non
         root: body id.
         body: body id, the root or below it.
         quat: (4,) a last rotation, of a frame fixed to the body.
+
+    Raises:
+        RobotError: the body is not below the root.
     """
     bodies: list[int] = []
     while body != root:
+        if not body:
+            found = f"the IMU or the anchor is not below {model.body(root).name}"
+            raise RobotError(
+                error("robot-chain", "robot", found, "a body of the robot", "set robot.imu and robot.anchor")
+            )
         bodies.insert(0, body)
         body = int(model.body_parentid[body])
     steps: list[dict[str, Any]] = []

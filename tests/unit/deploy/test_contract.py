@@ -122,6 +122,11 @@ def test_known_action_means_a_known_target(robot, exported):
     assert "action_scale * action" in line
 
 
+def test_chain_of_what_is_not_the_robots_is_refused(robot):
+    with pytest.raises(Q1Error, match="not below pelvis"):
+        chain(robot.model, robot.root, 0)
+
+
 def test_chain_is_the_models_kinematics(robot, exported):
     """From the root to the anchor, and to a frame on a hand: what the robot computes is what MuJoCo computes."""
     data, rng = mujoco.MjData(robot.model), np.random.default_rng(0)
