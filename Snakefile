@@ -14,23 +14,29 @@ min_version("9.20")
 configfile: "config/config.yaml"
 
 
+report: "workflow/report/workflow.rst"
+
+
 include: "workflow/rules/common.smk"
 include: "workflow/rules/motion.smk"
 include: "workflow/rules/device.smk"
 include: "workflow/rules/train.smk"
 include: "workflow/rules/deploy.smk"
+include: "workflow/rules/package.smk"
 
 
 localrules:
     all,
     clean,
+    index,
 
 
 rule all:
-    """Judge a policy for every motion in config/."""
+    """Make everything for every motion in config/: policy, verdict, videos, report, package."""
     default_target: True
     input:
-        expand("results/{motion}/eval.json", motion=SOURCES),
+        expand("results/{motion}/package.zip", motion=SOURCES),
+        "results/index.html",
 
 
 rule clean:

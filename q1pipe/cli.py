@@ -178,6 +178,112 @@ def evaluate(
 
 
 @app.command()
+def reference_video(
+    motion: Input,
+    mp4: Output,
+    poster: Output,
+    sheet: Output,
+    out_json: Output,
+    settings: Settings,
+    log: Log = None,
+    name: Name = "",
+) -> None:
+    """Draw a normalised clip."""
+    with _reported(log, name):
+        from q1pipe.report.opengl import choose
+
+        opengl = choose()  # before anything imports mujoco
+        from q1pipe.report.video import Files
+        from q1pipe.stages import video as stage
+
+        stage.reference(motion, Files(mp4, poster, sheet, out_json), name, opengl, load_settings(settings))
+
+
+@app.command()
+def policy_video(
+    trajectory: Input,
+    onnx: Input,
+    motion: Input,
+    train_json: Input,
+    mp4: Output,
+    poster: Output,
+    sheet: Output,
+    out_json: Output,
+    settings: Settings,
+    log: Log = None,
+    name: Name = "",
+) -> None:
+    """Draw what sim2sim measured."""
+    with _reported(log, name):
+        from q1pipe.report.opengl import choose
+
+        opengl = choose()  # before anything imports mujoco
+        from q1pipe.report.video import Files
+        from q1pipe.stages import video as stage
+
+        files = Files(mp4, poster, sheet, out_json)
+        stage.policy(trajectory, onnx, motion, train_json, files, name, opengl, load_settings(settings))
+
+
+@app.command()
+def report(
+    folder: Annotated[Path, typer.Option(exists=True, file_okay=False, help="results/{motion}")],
+    device: Annotated[Path, typer.Option(exists=True, dir_okay=False, help="device.json")],
+    out: Output,
+    settings: Settings,
+    log: Log = None,
+    name: Name = "",
+) -> None:
+    """Write the report of a motion."""
+    with _reported(log, name):
+        from q1pipe.stages import report as stage
+
+        stage.run(folder, device, out, name, load_settings(settings))
+
+
+@app.command()
+def index(
+    out: Output,
+    settings: Settings,
+    motions: Annotated[list[str] | None, typer.Argument(help="names; their folders are beside the file")] = None,
+    log: Log = None,
+) -> None:
+    """Write the overview of all motions."""
+    with _reported(log):
+        from q1pipe.stages import report as stage
+
+        stage.index(out, motions or [], load_settings(settings))
+
+
+@app.command()
+def package(
+    folder: Annotated[Path, typer.Option(exists=True, file_okay=False, help="results/{motion}")],
+    device: Annotated[Path, typer.Option(exists=True, dir_okay=False, help="device.json")],
+    source: Input,
+    out: Output,
+    settings: Settings,
+    log: Log = None,
+    name: Name = "",
+) -> None:
+    """Put everything about a policy into one file."""
+    with _reported(log, name):
+        from q1pipe.stages import package as stage
+
+        stage.run(folder, device, source, out, name, load_settings(settings))
+
+
+@app.command()
+def verify(package: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="package.zip")]) -> None:
+    """Check that a package is whole and of one run."""
+    with _reported() as logger:
+        from q1pipe.report.package import verify as check
+
+        manifest = check(package)
+        about = f"{len(manifest['files'])} files, run {manifest['fingerprint']}, verdict {manifest['verdict']}"
+        logger.info("%s: ok; %s, %s; sha256 %s", package, manifest["motion"], about, manifest["sha256"])
+
+
+@app.command()
 def compose(
     keyframes: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="keyframes, YAML")],
     out: Annotated[Path, typer.Argument(help="motion file to write, such as config/getUp.npz")],

@@ -347,6 +347,37 @@ class Sim2simCfg(Section):
     safety: SafetyCfg = SafetyCfg()
 
 
+class VideoCfg(Section):
+    """Stage 6: pictures of the clip and of what sim2sim measured."""
+
+    width: Annotated[int, Field(ge=32, le=7680)] = Field(640, description="pixels; rounded up to even")
+    height: Annotated[int, Field(ge=32, le=4320)] = Field(480, description="pixels; rounded up to even")
+    fps: Annotated[int, Field(ge=1, le=240)] = Field(50, description="frames per second of the file")
+    codec: str = Field("libx264", description="ffmpeg's name of the encoder; mpeg4 where it is not there")
+    crf: Annotated[int, Field(ge=0, le=51)] = Field(23, description="of libx264: lower is better and larger")
+    azimuth: float = Field(235.0, description="degrees, where the camera looks")
+    elevation: float = Field(-15.0, description="degrees, negative looks down")
+    distance: Positive = Field(1.8, description="× standing height, of the camera from the robot")
+    contacts: bool = Field(True, description="mark contact points")
+    ghost: str = Field("over", pattern="^(over|beside|none)$", description="the reference in the policy video")
+    slow_motion: Share = Field(0.0, description="× speed of a second pass in the policy video; 0: no second pass")
+    required: bool = Field(False, description="no video is an error; else a placeholder says why")
+
+
+class ReportCfg(Section):
+    """Stage 6: report.html."""
+
+    language: str = Field("en", pattern="^(en|zh)$", description="en or zh")
+    embed_mb: NonNegative = Field(8.0, description="MB, videos up to this size go into the file, larger ones beside it")
+
+
+class PackageCfg(Section):
+    """Stage 6: package.zip."""
+
+    license: str = Field("", description="of the clip, as it goes into the package; empty: the package says it is open")
+    contributor: str = Field("", description="whose contribution it is, in CONTRIBUTION.md")
+
+
 class Sections(Section):
     """What the stages of one motion go by: one section per stage, and the robot."""
 
@@ -358,6 +389,9 @@ class Sections(Section):
     evaluate: EvaluateCfg = EvaluateCfg()
     export: ExportCfg = ExportCfg()
     sim2sim: Sim2simCfg = Sim2simCfg()
+    video: VideoCfg = VideoCfg()
+    report: ReportCfg = ReportCfg()
+    package: PackageCfg = PackageCfg()
 
 
 class Config(Sections):

@@ -43,6 +43,13 @@ def code_of(*modules: str) -> tuple[str, ...]:
     return tuple(f"{module}@{digest}" for module, digest in sorted(hashes.items()) if digest)
 
 
+def files_of(folder: str | Path) -> tuple[str, ...]:
+    """``path@hash`` of each file below a folder, paths relative to it; sorted."""
+    folder = Path(folder)
+    files = (p for p in folder.rglob("*") if p.is_file())
+    return tuple(sorted(f"{p.relative_to(folder).as_posix()}@{file_sha(p)}" for p in files))
+
+
 def file_sha(path: str | Path) -> str:
     """Hash of a file's content, 12 hex digits.
 

@@ -79,7 +79,8 @@ def test_unknown_section_names_the_sections() -> None:
     (line,) = problems({"trian": {}})
     assert line == (
         "ERROR [config] config: trian — unknown key — "
-        "sections are robot, motion, device, smoke, train, evaluate, export, sim2sim, motions — did you mean train?"
+        "sections are robot, motion, device, smoke, train, evaluate, export, sim2sim, video, report, package, "
+        "motions — did you mean train?"
     )
 
 

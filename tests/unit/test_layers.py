@@ -30,7 +30,7 @@ MAY_IMPORT = {
     "learn": BASE,
     "metrics": BASE | {"robot"},
     "deploy": BASE | {"robot", "motion", "metrics"},
-    "stages": BASE | {"robot", "motion", "sim", "learn", "metrics", "deploy"},
+    "stages": BASE | {"report", "robot", "motion", "sim", "learn", "metrics", "deploy"},
     "report": BASE | {"robot", "motion"},
     "runs": BASE,
     "status": BASE | {"runs"},

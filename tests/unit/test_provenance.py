@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from q1pipe import provenance
-from q1pipe.provenance import code_of, file_sha, mjcf_sha
+from q1pipe.provenance import code_of, file_sha, files_of, mjcf_sha
 
 STAGE = '''
 """Doc."""
@@ -144,6 +144,13 @@ def test_file_sha_follows_content_and_not_the_date(tmp_path: Path) -> None:
     assert file_sha(path) == "6b86b273ff34"
     path.write_bytes(b"12")
     assert file_sha(path) == "6b51d431df5d"
+
+
+def test_files_of_a_folder_are_named(tmp_path: Path) -> None:
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b/x").write_bytes(b"1")
+    (tmp_path / "a").write_bytes(b"12")
+    assert files_of(tmp_path) == ("a@6b51d431df5d", "b/x@6b86b273ff34")
 
 
 def test_mjcf_sha_covers_includes_and_meshes_and_nothing_else(tmp_path: Path) -> None:

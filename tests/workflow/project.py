@@ -16,7 +16,9 @@ TINY = ROOT / "tests/workflow/tiny.yaml"
 NAME = "it's 起身"  # the one motion of the copy: every shell line meets a blank, a quote and another script
 DATES_COUNT = ("--max-checksum-file-size", "1")  # as for long clips: Snakemake takes checksums of small files only
 TIMEOUT = 420  # s
-CHAIN = ("motion", "smoke", "train", "export", "sim2sim", "evaluate")
+CHAIN = ("motion", "smoke", "train", "export", "sim2sim", "evaluate")  # up to the verdict
+EVERYTHING = (*CHAIN, "reference_video", "policy_video", "report", "package", "index")
+SHARED = ("device", "index")  # rules that are one for all motions
 
 
 @dataclass(frozen=True)

@@ -73,5 +73,6 @@ def test_clean_removes_the_results(fresh: Project) -> None:
 def test_every_rule_says_what_it_does(fresh: Project) -> None:
     rules = [line for line in fresh.snakemake("--list").stdout.splitlines() if line.endswith(".)")]
     assert [line.partition(" (")[0] for line in rules] == [
-        *("all", "clean", "device", "evaluate", "export", "motion", "sim2sim", "smoke", "train"),
+        *("all", "clean", "device", "evaluate", "export", "index", "motion", "package", "policy_video"),
+        *("reference_video", "report", "sim2sim", "smoke", "train"),
     ]

@@ -22,13 +22,13 @@ from q1pipe.config import (
 )
 from q1pipe.deploy.folder import FILES
 from q1pipe.stages import motion
-from tests.workflow.project import CHAIN, NAME, Project
+from tests.workflow.project import EVERYTHING, NAME, SHARED, Project
 
 RESULTS = f"results/{NAME}"
 
 
 def of_name(*rules: str) -> set[tuple[str, str]]:
-    return {(rule, "" if rule == "device" else NAME) for rule in rules}
+    return {(rule, "" if rule in SHARED else NAME) for rule in rules}
 
 
 def test_everything_is_made_and_nothing_is_left_to_do(built: Project) -> None:
@@ -38,7 +38,7 @@ def test_everything_is_made_and_nothing_is_left_to_do(built: Project) -> None:
         assert (built.folder / RESULTS / output).stat().st_size, output
     for output in (f"{RESULTS}/motion.json", "results/device.json", f"{RESULTS}/eval.json"):
         json.loads((built.folder / output).read_text(encoding="utf-8"))
-    for rule in CHAIN:
+    for rule in set(EVERYTHING) - set(SHARED):
         assert (built.folder / RESULTS / f"logs/{rule}.log").is_file()
     assert built.planned() == set()
 
@@ -81,21 +81,25 @@ def override(section: str) -> Callable[[Project], None]:
 
 
 NOTHING: tuple[str, ...] = ()
-EXPORTING, JUDGING = ("export", "sim2sim", "evaluate"), ("sim2sim", "evaluate")
+PAGES = ("report", "package", "index")
+EVALUATING = ("evaluate", *PAGES)
+JUDGING = ("sim2sim", "policy_video", *EVALUATING)
+EXPORTING = ("export", *JUDGING)
 LEARNING = ("smoke", "train", *EXPORTING)
+DRAWING = ("reference_video", "policy_video", *PAGES)
 CONFIG = "config/config.yaml"
 CHANGES: dict[str, tuple[Callable[[Project], None], tuple[str, ...]]] = {
     "all files touched": (touch_all, NOTHING),
     "comment in ppo.py": (append("q1pipe/learn/ppo.py", "\n# a comment\n"), NOTHING),
     "constant in ppo.py": (append("q1pipe/learn/ppo.py", "\nCONSTANT = 1\n"), LEARNING),
-    "code of evaluate": (append("q1pipe/stages/evaluate.py", "\nCONSTANT = 1\n"), ("evaluate",)),
+    "code of evaluate": (append("q1pipe/stages/evaluate.py", "\nCONSTANT = 1\n"), EVALUATING),
     "code of the device stage": (append("q1pipe/stages/device.py", "\nCONSTANT = 1\n"), ("device", *LEARNING)),
     "code that says what is wrong": (append("q1pipe/errors.py", "\nCONSTANT = 1\n"), NOTHING),
     "the config module": (append("q1pipe/config.py", "\nCONSTANT = 1\n"), NOTHING),
     "comment in config.yaml": (append(CONFIG, "\n# a comment\n"), NOTHING),
     "number written in another way": (edit(CONFIG, "hold_tilt: 15.0 ", "hold_tilt: 1.5e+1 "), NOTHING),
     "setting removed that is the default": (edit(CONFIG, "  hold_tilt: 15.0 ", "  # hold_tilt: 15.0 "), NOTHING),
-    "gate of evaluate": (edit(CONFIG, "min_finish: 0.95 ", "min_finish: 0.96 "), ("evaluate",)),
+    "gate of evaluate": (edit(CONFIG, "min_finish: 0.95 ", "min_finish: 0.96 "), EVALUATING),
     "what holding the pose means": (edit(CONFIG, "hold_tilt: 15.0 ", "hold_tilt: 16.0 "), JUDGING),
     "episodes of evaluate": (edit(CONFIG, "  seed: 1000 ", "  seed: 1001 "), EXPORTING),
     "setting of export": (edit(CONFIG, "golden_rows: 100 ", "golden_rows: 101 "), EXPORTING),
@@ -108,12 +112,18 @@ CHANGES: dict[str, tuple[Callable[[Project], None], tuple[str, ...]]] = {
     "setting of train": (edit(CONFIG, "target_kl: 0.01 ", "target_kl: 0.02 "), LEARNING),
     "setting of smoke": (edit(CONFIG, "max_unstable: 0.001 ", "max_unstable: 0.002 "), LEARNING),
     "setting of device": (edit(CONFIG, "timeout: 120.0 ", "timeout: 121.0 "), ("device", *LEARNING)),
-    "terminations": (edit(CONFIG, "tilt: 1.0 ", "tilt: 1.1 "), CHAIN),
-    "robot": (edit(CONFIG, "damping_ratio: 2.0 ", "damping_ratio: 2.1 "), CHAIN),
-    "model of the robot": (append("q1pipe/assets/q1/q1.xml", "<!-- -->"), CHAIN),
-    "another motion": (other_motion_with_old_date, CHAIN),
-    "override of this motion": (override("{evaluate: {min_finish: 0.96}}"), ("evaluate",)),
+    "terminations": (edit(CONFIG, "tilt: 1.0 ", "tilt: 1.1 "), EVERYTHING),
+    "robot": (edit(CONFIG, "damping_ratio: 2.0 ", "damping_ratio: 2.1 "), EVERYTHING),
+    "model of the robot": (append("q1pipe/assets/q1/q1.xml", "<!-- -->"), EVERYTHING),
+    "another motion": (other_motion_with_old_date, EVERYTHING),
+    "override of this motion": (override("{evaluate: {min_finish: 0.96}}"), EVALUATING),
     "override of another motion": (override("{}"), NOTHING),
+    "camera of the videos": (edit(CONFIG, "elevation: -15.0 ", "elevation: -20.0 "), DRAWING),
+    "code that draws": (append("q1pipe/report/scene.py", "\nCONSTANT = 1\n"), DRAWING),
+    "language of the report": (edit(CONFIG, "language: en ", "language: zh "), PAGES),
+    "words of the report": (append("q1pipe/report/words.py", "\nCONSTANT = 1\n"), PAGES),
+    "template of the report": (append("q1pipe/report/templates/report.html", "<!-- -->"), PAGES),
+    "licence of the clip": (edit(CONFIG, 'license: "" ', 'license: "CC0" '), ("package",)),
 }
 
 
@@ -123,6 +133,10 @@ def test_change_makes_stale(project: Project, change: Callable[[Project], None],
     assert project.planned() == of_name(*rules)
 
 
+def test_rate_of_the_videos_redraws(built: Project) -> None:
+    assert built.planned("--config", 'video={"fps": 6}') == of_name(*DRAWING)
+
+
 @pytest.mark.parametrize("workers", ["1", "2", "8"])
 def test_workers_and_cores_make_nothing_stale(built: Project, workers: str) -> None:
     config = ("--config", f'train={{"num_workers": {workers}}}')
@@ -130,30 +144,30 @@ def test_workers_and_cores_make_nothing_stale(built: Project, workers: str) -> N
     assert built.planned(*config, cores=1) == set()
 
 
-def test_only_evaluate_really_runs_when_only_its_settings_change(project: Project) -> None:
-    policy = project.folder / RESULTS / "policy.pt"
-    before = policy.stat().st_mtime_ns
+def test_only_evaluate_and_the_pages_really_run_when_only_its_settings_change(project: Project) -> None:
+    kept = [project.folder / RESULTS / name for name in ("policy.pt", "policy.onnx", "policy.mp4")]
+    before = [path.stat().st_mtime_ns for path in kept]
     project.edit(CONFIG, "min_finish: 0.95 ", "min_finish: 0.96 ")
     result = project.snakemake()
     assert result.returncode == 0, result.stdout
-    assert "1 of 2 steps" in result.stdout  # evaluate and all
-    assert policy.stat().st_mtime_ns == before
+    assert "1 of 5 steps" in result.stdout  # evaluate, the pages and all
+    assert [path.stat().st_mtime_ns for path in kept] == before
     assert project.planned() == set()
 
 
 def test_new_motion_gets_its_whole_chain_and_nothing_else_runs(project: Project) -> None:
     shutil.copy(project.folder / f"config/{NAME}.npz", project.folder / "config/again.npz")
-    assert project.planned() == {(rule, "again") for rule in CHAIN}
+    assert project.planned() == {(rule, "" if rule in SHARED else "again") for rule in EVERYTHING}
 
 
 def test_motion_and_robot_from_the_environment_are_tracked_by_content(project: Project, tmp_path: Path) -> None:
     source = project.folder / f"config/{NAME}.npz"
     wave, replaced = shutil.copy(source, tmp_path / "wave.npz"), tmp_path / source.name
-    assert project.planned(Q1_MOTION=str(wave)) == {(rule, "wave") for rule in CHAIN}
+    assert project.planned(Q1_MOTION=str(wave)) == {(rule, "" if rule in SHARED else "wave") for rule in EVERYTHING}
     replaced.write_bytes(source.read_bytes() + b"\0")
-    assert project.planned(Q1_MOTION=str(replaced)) == of_name(*CHAIN)
+    assert project.planned(Q1_MOTION=str(replaced)) == of_name(*EVERYTHING)
     robot = shutil.copytree(project.folder / "q1pipe/assets/q1", tmp_path / "robot") / "q1.xml"
-    assert project.planned(Q1_XML=str(robot)) == of_name(*CHAIN)
+    assert project.planned(Q1_XML=str(robot)) == of_name(*EVERYTHING)
 
 
 def test_motion_stage_depends_only_on_the_training_settings_that_its_rule_tracks(

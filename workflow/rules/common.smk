@@ -26,7 +26,7 @@ os.environ.update(
 
 from q1pipe.config import Settings
 from q1pipe.errors import ConfigError, error
-from q1pipe.provenance import code_of, file_sha, mjcf_sha
+from q1pipe.provenance import code_of, file_sha, files_of, mjcf_sha
 
 
 wildcard_constraints:
