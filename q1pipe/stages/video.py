@@ -132,11 +132,12 @@ class Trajectory(NamedTuple):
 def score(robot: Robot, clip: Clip, measured: Trajectory, cfg: TrainCfg) -> tuple[Array, Array]:
     """Tracking error (r_mpkpe, m) and reward of each row, (T,) each, by the training's own terms.
 
-    The reward's contact term takes the forces that hold in the row's state; the training's are half a step older.
+    The reward's contact term takes the forces that hold in the row's state; the training's are half a step older. The
+    action before the first row is not recorded: its change costs nothing here.
     """
     reference, frames = Reference(clip, robot, cfg), len(measured.frame)
     action = ((measured.target - robot.default_joint_pos) / robot.action_scale).astype(np.float32)
-    before = np.concatenate([np.zeros_like(action[:1]), action[:-1]])
+    before = np.concatenate([action[:1], action[:-1]])
     contact = _self_contact(robot, measured)
     ends = np.array([robot.tracked.tolist().index(b) for b in robot.end_effectors])
     error, terms = np.empty(frames), np.zeros((frames, len(REWARD_TERMS)), np.float32)
