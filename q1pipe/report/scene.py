@@ -47,6 +47,8 @@ class Scene:
         self.model.vis.rgba.contactpoint = CONTACT
         self.model.vis.scale.contactwidth, self.model.vis.scale.contactheight = 0.3, 0.08
         self.model.geom_margin[robot.floor] = NEAR  # contacts are then listed from this distance on
+        still = self.model.geom_bodyid == 0
+        self.endless = still.sum() == 1 and not self.model.geom_size[robot.floor, 0]  # the floor, and nothing else
         self._lights = [i for i in range(self.model.nlight) if self.model.light_bodyid[i] == 0]
         self._light_pos = self.model.light_pos.copy()
         self.data, self.ghost = mujoco.MjData(self.model), mujoco.MjData(self.model)
@@ -78,25 +80,27 @@ class Scene:
             look_at: (2,) m, point of the floor that the camera follows.
             ghost: (nq,) the reference, drawn translucent.
         """
+        home = np.zeros(2)
+        if self.endless:  # a floor without end is drawn only so far from its middle: draw where it looks the same
+            home = FLOOR_STEP * np.round(np.asarray(look_at) / FLOOR_STEP)
+        middle = np.asarray(look_at) - home
         self.data.qpos[:] = qpos
-        middle = np.asarray(look_at, float)
+        self.data.qpos[:2] -= home
         self.camera.lookat[:] = [*middle, LOOK_AT * self.robot.standing_height]
         for light in self._lights:  # shadows reach only so far from a light
             self.model.light_pos[light, :2] = self._light_pos[light, :2] + middle
-        if not self.model.geom_size[self.robot.floor, 0]:  # without end, but drawn only so far from its middle
-            self.model.geom_pos[self.robot.floor, :2] = FLOOR_STEP * np.round(middle / FLOOR_STEP)
         mujoco.mj_forward(self.model, self.data)
         if ghost is not None:
             self.camera.lookat[:2] += self.aside / 2
         self.renderer.update_scene(self.data, self.camera, self.option)
         if ghost is not None:
-            self._add(ghost)
+            self._add(ghost, home)
         return self.renderer.render()
 
-    def _add(self, qpos: Array) -> None:
+    def _add(self, qpos: Array, home: Array) -> None:
         """Draw a second pose of the robot, translucent."""
         self.ghost.qpos[:] = qpos
-        self.ghost.qpos[:2] += self.aside
+        self.ghost.qpos[:2] += self.aside - home
         mujoco.mj_kinematics(self.model, self.ghost)
         scene = self.renderer.scene
         before = scene.ngeom
