@@ -20,9 +20,6 @@ from q1pipe.config import RobotCfg, Sections, load_settings, merged, workers_for
 from q1pipe.errors import EXIT_USER_ERROR, ConfigError, Finding, Q1Error, error
 from q1pipe.log import setup
 
-# A torch_npu without CANN kills `import torch` through torch's back-end entry points; before anything imports torch.
-os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
-
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
 
 Input = Annotated[Path, typer.Option(exists=True, dir_okay=False)]

@@ -28,7 +28,7 @@ def replacing(path: Path) -> Iterator[Path]:
 def write_json(path: Path, record: Any) -> None:
     """Write plain values as JSON; a number that is not finite becomes null, because JSON has none."""
     with replacing(path) as temporary:
-        text = json.dumps(_finite(record), indent=2, ensure_ascii=False, allow_nan=False)
+        text = json.dumps(finite(record), indent=2, ensure_ascii=False, allow_nan=False)
         temporary.write_text(text + "\n", encoding="utf-8")
 
 
@@ -38,9 +38,10 @@ def publish(source: Path, target: Path) -> None:
         temporary.write_bytes(source.read_bytes())
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
+    """Nested plain values with every number that is not finite as None, for JSON."""
     if isinstance(value, dict):
-        return {key: _finite(v) for key, v in value.items()}
+        return {key: finite(v) for key, v in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_finite(v) for v in value]
+        return [finite(v) for v in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from q1pipe import rotations
+from q1pipe.files import replacing
 from q1pipe.robot import Robot
 
 Floats = NDArray[np.float32]
@@ -68,9 +68,7 @@ class Clip:
 
     def save(self, path: Path) -> None:
         """Write an npz that every tool of the field reads, whole or not at all."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.tmp")
-        with temporary.open("wb") as f:
+        with replacing(path) as temporary, temporary.open("wb") as f:
             np.savez_compressed(
                 f,
                 fps=np.array([self.fps], np.float32),
@@ -78,7 +76,6 @@ class Clip:
                 body_names=np.array(self.body_names),
                 **{name: getattr(self, name) for name in ARRAYS},
             )
-        os.replace(temporary, path)
 
 
 def from_poses(robot: Robot, fps: float, root_pos: Array, root_quat: Array, joint_pos: Array) -> Clip:

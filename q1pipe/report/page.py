@@ -16,6 +16,7 @@ import yaml
 from markupsafe import Markup
 
 from q1pipe.config import ReportCfg, TrainCfg
+from q1pipe.files import finite
 from q1pipe.report import advice, plots
 from q1pipe.report.results import Results
 from q1pipe.report.words import Words
@@ -308,13 +309,5 @@ def _data(path: Path, kind: str) -> str:
 
 def _script_json(value: Any) -> Markup:
     """JSON that no text in it can break out of; what is not finite becomes null."""
-    text = json.dumps(_finite(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    text = json.dumps(finite(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return Markup(text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029"))
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(v) for key, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(v) for v in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

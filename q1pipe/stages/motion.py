@@ -33,7 +33,7 @@ from q1pipe.motion.raw import runs_of
 from q1pipe.provenance import file_sha
 from q1pipe.robot import Robot
 from q1pipe.sim.env import StepBuffers, TrackingEnv
-from q1pipe.sim.terminations import Cause, causes
+from q1pipe.sim.terminations import Cause, causes, failed
 
 log = logging.getLogger(__name__)
 
@@ -141,7 +141,7 @@ def check_terminations(robot: Robot, clip: Clip, cfg: TrainCfg, where: str) -> l
         for _ in range(HOLD_STEPS):
             reference = out.rows[:, env.layout.reference_joint_pos]
             env.step(((reference - robot.default_joint_pos) / robot.action_scale).astype(np.float32), out)
-        held[chosen] = np.where(out.cause < Cause.MOTION_END, out.cause, Cause.NONE)
+        held[chosen] = np.where(failed(out.cause), out.cause, Cause.NONE)
     findings = _fired(on_reference, where, "on the reference itself")
     return findings + _fired(held, where, f"after {HOLD_STEPS} steps of plain PD from a frame")
 
