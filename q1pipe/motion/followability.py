@@ -20,7 +20,7 @@ from scipy.spatial import ConvexHull, QhullError
 from q1pipe import rotations
 from q1pipe.config import MotionCfg
 from q1pipe.errors import Finding, first, warn
-from q1pipe.motion.clip import Clip, differentiate
+from q1pipe.motion.clip import Clip, differentiate, parts
 from q1pipe.motion.raw import spans
 from q1pipe.robot import Robot
 
@@ -89,10 +89,11 @@ def followability(robot: Robot, clip: Clip, contact_distance: float) -> Followab
     data = mujoco.MjData(model)
     qpos = clip_qpos(robot, clip)
     qvel = np.zeros((clip.frames, model.nv))
-    for t in range(1, clip.frames):
-        mujoco.mj_differentiatePos(model, qvel[t], 1 / clip.fps, qpos[t - 1], qpos[t])
-    qvel = (qvel + np.concatenate([qvel[1:], qvel[-1:]])) / 2  # central differences
-    qacc = differentiate(qvel, clip.fps)
+    for part in parts(clip.frames, clip.jumps):
+        for t in range(part.start + 1, part.stop):
+            mujoco.mj_differentiatePos(model, qvel[t], 1 / clip.fps, qpos[t - 1], qpos[t])
+        qvel[part] = (qvel[part] + np.concatenate([qvel[part][1:], qvel[part][-1:]])) / 2  # central differences
+    qacc = differentiate(qvel, clip.fps, clip.jumps)
 
     com = np.zeros((clip.frames, 3))
     gap, carried, contacts, torque, inside, skating = np.zeros((6, clip.frames))
@@ -110,7 +111,7 @@ def followability(robot: Robot, clip: Clip, contact_distance: float) -> Followab
         inside[t] = max((-c.dist for c in listed if robot.floor not in c.geom), default=0.0)
         skating[t] = _slide(robot, clip, t, points, bodies, load)
     return Followability(
-        com_speed=np.linalg.norm(differentiate(com, clip.fps), axis=-1),
+        com_speed=np.linalg.norm(differentiate(com, clip.fps, clip.jumps), axis=-1),
         support_gap=gap,
         carried=carried,
         contacts=contacts,

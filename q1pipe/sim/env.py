@@ -21,7 +21,7 @@ from q1pipe.sim.randomization import (
     steps_to_first_push,
     time_limits,
 )
-from q1pipe.sim.reference import Reference, Step, relative
+from q1pipe.sim.reference import Reference, Step, Tables, relative
 from q1pipe.sim.rewards import REWARD_TERMS, reward_terms
 from q1pipe.sim.sampler import bin_count
 from q1pipe.sim.terminations import Cause, causes, failed, truncated
@@ -132,7 +132,15 @@ class TrackingEnv:
         encoder_offset: (n, J) rad, what each joint's encoder reads too much.
     """
 
-    def __init__(self, robot: Robot, clip: Clip, cfg: TrainCfg, env_ids: Ids, mode: Mode = "train", nthread: int = 1):
+    def __init__(
+        self,
+        robot: Robot,
+        clip: Clip | Tables,
+        cfg: TrainCfg,
+        env_ids: Ids,
+        mode: Mode = "train",
+        nthread: int = 1,
+    ):
         n, joints = len(env_ids), len(robot.joint_names)
         self.robot, self.cfg, self.mode = robot, cfg, mode
         self.env_ids = np.asarray(env_ids, np.intp)
@@ -141,10 +149,10 @@ class TrackingEnv:
         self.physics = Physics(robot, cfg, n, nthread)
         self.reference = Reference(clip, robot, cfg)
         self.episodes = Episodes.zeros(n, joints)
-        self.bin_probs = np.full(bin_count(clip.frames, cfg.control_hz, cfg.reset), 1.0)
+        self.bin_probs = np.full(bin_count(self.reference.frames, cfg.control_hz, cfg.reset), 1.0)
         self.bin_probs /= len(self.bin_probs)
         in_training = round(cfg.episode_seconds * cfg.control_hz)
-        self.time_limit = in_training if mode == "train" else clip.frames  # evaluation sees the whole motion
+        self.time_limit = in_training if mode == "train" else self.reference.frames  # evaluation sees the whole motion
         self.pushed = mode != "nominal" and cfg.randomization.push > 0
         self.encoder_offset = np.zeros((n, joints), np.float32)
         if mode != "nominal":
@@ -177,11 +185,12 @@ class TrackingEnv:
         previous, e.action = e.action, np.array(actions, np.float32)
         self.physics.control_step(self._default + self._scale * e.action - self.encoder_offset)
         running = e.cause == Cause.NONE
-        e.frame = np.minimum(e.frame + 1, self.reference.frames - 1)
+        e.frame = self.reference.following[e.frame]
+        at_end = self.reference.following[e.frame] == e.frame  # of the motion, or of a part of it that ends by a jump
         e.length += running
 
         self.view = self._look(previous)
-        cause = causes(self.view, cfg.termination, e.frame == self.reference.frames - 1, e.length >= e.limit)
+        cause = causes(self.view, cfg.termination, at_end, e.length >= e.limit)
         e.cause = np.where(running, cause, e.cause)
         reward_terms(self.view, cfg.reward, out.terms)
         reward = out.terms.sum(axis=1)
@@ -218,7 +227,7 @@ class TrackingEnv:
             ref=ref,
             rel_pos_w=rel_pos_w,
             rel_quat_w=rel_quat_w,
-            ahead=self.reference.at(frame + 1),
+            ahead=self.reference.at(self.reference.following[frame]),
             action=self.episodes.action,
             previous_action=previous_action,
             joint_zero=self.encoder_offset,
@@ -266,6 +275,7 @@ class TrackingEnv:
         episode = e.number[ids]
         if frame is None and self.mode == "train":
             frame = sample_starts(cfg, env_ids, episode, self.bin_probs, self.reference.frames)
+            frame = self.reference.start(frame)
         elif frame is None:
             frame = np.zeros(len(ids), np.intp)
         self.physics.write(ids, *reset_states(self.robot, self.reference, cfg, env_ids, episode, frame))
@@ -280,5 +290,5 @@ class TrackingEnv:
 
     def _observe(self, out: StepBuffers) -> None:
         """Write every environment's observation."""
-        self.view.ahead = self.reference.at(self.episodes.frame + 1)
+        self.view.ahead = self.reference.at(self.reference.following[self.episodes.frame])
         observe(self.view, self.layout, out.rows)

@@ -98,7 +98,7 @@ def describe(robot: Robot, cfg: TerminationCfg) -> list[tuple[str, str]]:
         ("tilt", f"{gravity} > {cfg.tilt:g}"),
         ("body_z", f"|Δz| in m > {bodies}"),
         ("sim_unstable", "the physics engine warned, or a value is not finite"),
-        ("motion_end", "the last frame was scored (truncation)"),
+        ("motion_end", "the last frame was scored, or the last before a jump (truncation)"),
         ("time_out", "the episode is long enough (truncation)"),
     ]
 

@@ -179,6 +179,7 @@ def _statistics(
         "fps": {"file": fps, "normalised": clip.fps},
         "frames": clip.frames,
         "seconds": clip.seconds,
+        "jumps": list(clip.jumps),
         "anchor_height": {"first": float(height[0]), "last": float(height[-1]), "max": float(height.max())},
         "joints": joints,
         "followability": {

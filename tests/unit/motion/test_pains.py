@@ -8,6 +8,8 @@ import pytest
 
 from q1pipe import rotations
 from q1pipe.config import MotionCfg, TrainCfg
+from q1pipe.motion.clip import Clip
+from q1pipe.motion.followability import followability
 from q1pipe.motion.intake import take_in
 from q1pipe.stages.motion import check_terminations
 from tests.clips import base_clip, standing_clip
@@ -320,6 +322,46 @@ def test_a_jump_that_lasts(intake, refused, arrays, base):
     part = intake(jump, frames=(0, 119))
     assert part.clip.frames == 120
     np.testing.assert_allclose(part.clip.body_pos_w, base.body_pos_w[:120], atol=1e-5)
+
+
+def test_jumps_that_are_allowed_are_kept_and_no_velocity_crosses_them(intake, arrays, base, robot, tmp_path):
+    jumps = moved(moved(arrays, [0.5, 0, 0], slice(120, None)), [0, 0.4, 0], slice(160, None))
+    taken = intake(jumps, allow_jumps=True)
+    (line,) = lines(taken, "jump")
+    assert line.startswith("WARN [jump]")
+    assert "2 jumps: after frame 119, 159" in line
+    assert "kept; no episode crosses it" in line
+    clip = taken.clip
+    assert clip.jumps == (119, 159)
+    np.testing.assert_allclose(clip.body_pos_w, jumps["body_pos_w"], atol=1e-5)
+    # as fast as BASE; 25 m/s where the jump counted
+    assert np.abs(clip.body_lin_vel_w - base.body_lin_vel_w).max() < 0.2
+    one_sided = (clip.body_pos_w[119] - clip.body_pos_w[118]) * 50
+    np.testing.assert_allclose(clip.body_lin_vel_w[119], one_sided, atol=1e-3)
+    clip.save(tmp_path / "a.npz")
+    again = Clip.load(tmp_path / "a.npz")
+    assert again.jumps == clip.jumps
+    assert (again.opening().frames, again.opening().jumps) == (120, ())
+    with np.load(tmp_path / "a.npz") as data:  # and it stays a file for everyone
+        assert data["jumps"].tolist() == [119, 159]
+    # neither inverse dynamics nor the speed of the centre of mass see an acceleration of 1250 m/s²
+    curves, plain = (followability(robot, c, 0.01) for c in (clip, base))
+    assert np.abs(curves.carried - plain.carried).max() < 2
+    assert np.abs(curves.com_speed - plain.com_speed).max() < 0.2
+
+
+def test_time_is_changed_in_each_part_of_a_clip_that_jumps(intake, arrays):
+    """0 to 119 and 120 to 199, at twice the speed, after a second of lead-in."""
+    jump = moved(arrays, [0.5, 0, 0], slice(120, None))
+    clip = intake(jump, allow_jumps=True, speed=2, lead_in=1, hold_out=0.5, mirror=True).clip
+    assert clip.jumps == (50 + 59,)
+    assert clip.frames == 50 + 60 + 40 + 25
+    assert np.abs(clip.body_lin_vel_w).max() < 10
+
+
+def test_a_part_between_jumps_needs_two_frames(refused, arrays):
+    jumps = moved(moved(arrays, [0.5, 0, 0], slice(120, None)), [0, 0.5, 0], slice(123, None))
+    assert "1 frame between jumps at 50 Hz" in refused(jumps, allow_jumps=True, speed=4)
 
 
 def test_a_frame_that_is_elsewhere(intake, arrays, base):
