@@ -35,8 +35,7 @@ class Controller:  # leading axes of the arrays are robots; none: one robot
         )
         anchor = clip["body_names"].tolist().index(meta["anchor_body_name"])
         self.joint_pos, self.joint_vel, self.quat = clip["joint_pos"], clip["joint_vel"], clip["body_quat_w"][:, anchor]
-        self.frames = int(clip["jumps"][0]) + 1 if "jumps" in clip else len(self.joint_pos)  # up to the first jump
-        self.frame, self.heading = 0, np.array([1.0, 0, 0, 0])
+        self.frames, self.frame, self.heading = int(meta["motion_frames"]), 0, np.array([1.0, 0, 0, 0])
         self.last_action: np.ndarray = np.zeros(len(self.joint_names), np.float32)  # until `align`
 
     def rotation(self, chain: list, joint_pos: np.ndarray) -> np.ndarray:  # along the joints from the root to a body

@@ -133,6 +133,14 @@ def forward_kinematics(robot: Robot, qpos: Array) -> tuple[Array, Array]:
     return pos, quat
 
 
+def stepping(robot: Robot, fps: float, physics_hz: float) -> tuple[mujoco.MjModel, int]:
+    """The model with a physics step that divides a frame, whatever its MJCF says, and how many steps a frame has."""
+    model = robot.model.__copy__()
+    substeps = max(1, round(physics_hz / fps))
+    model.opt.timestep = 1 / (fps * substeps)
+    return model, substeps
+
+
 def parts(frames: int, jumps: Sequence[int]) -> list[slice]:
     """The stretches of a motion between its jumps."""
     edges = [0, *(k + 1 for k in jumps), frames]

@@ -20,7 +20,7 @@ from scipy.spatial import ConvexHull, QhullError
 from q1pipe import rotations
 from q1pipe.config import MotionCfg
 from q1pipe.errors import Finding, first, warn
-from q1pipe.motion.clip import Clip, differentiate, parts
+from q1pipe.motion.clip import Clip, differentiate, parts, stepping
 from q1pipe.motion.raw import spans
 from q1pipe.robot import Robot
 
@@ -275,16 +275,22 @@ def _slide(robot: Robot, clip: Clip, t: int, points: Array, bodies: NDArray[np.i
     return fastest
 
 
-def replay(robot: Robot, clip: Clip, gain: float) -> Replay:
-    """Track a clip by PD alone, at a multiple of the robot's gains, from its first frame."""
-    model = robot.model.__copy__()
+def replay(robot: Robot, clip: Clip, physics_hz: float, gain: float) -> Replay:
+    """Track a clip by PD alone, at a multiple of the robot's gains, from its first frame.
+
+    Args:
+        robot: the robot.
+        clip: its motion; one frame is one control step.
+        physics_hz: physics steps per second, as in training.
+        gain: × the robot's own gains.
+    """
+    model, substeps = stepping(robot, clip.fps, physics_hz)
     actuators = robot.actuator_ids
     model.actuator_gainprm[actuators, 0] *= gain
     model.actuator_biasprm[actuators, 1:3] *= gain
     data = mujoco.MjData(model)
     data.qpos[:] = clip_qpos(robot, clip)[0]
     pos, quat = np.empty((clip.frames, model.nbody, 3)), np.empty((clip.frames, model.nbody, 4))
-    substeps = max(1, round(1 / clip.fps / model.opt.timestep))
     for t in range(clip.frames):
         if t:
             data.ctrl[actuators] = clip.joint_pos[t]

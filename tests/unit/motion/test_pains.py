@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import re
 
 import numpy as np
 import pytest
@@ -516,13 +517,37 @@ def test_slightly_beyond_a_limit_is_clamped(intake, robot):
 def test_terminations_on_the_reference_are_looked_at(intake, arrays, robot):
     """Only what is relative to the reference ends an episode here; a lying start breaks none of it."""
     clip = intake(arrays).clip
+    assert clip.body_pos_w[:15, 0, 2].max() < 0.2  # the pelvis, where others end an episode
     assert not [f for f in check_terminations(robot, clip, TrainCfg(), "x") if f.level == "ERROR"]
 
 
+def test_a_termination_that_fires_on_the_reference_is_named_with_frames_value_and_limit(intake, arrays, robot):
+    """The clip is 0.32 m in the floor for a while, a reset lifts the robot out: 0.32 m above its reference.
+
+    On the Q1 the limit of 0.25 m is 0.166 m, and that of the knees 0.09 m.
+    """
+    ramp = np.zeros((200, 1, 3))
+    ramp[55:96, 0, 2] = -0.32 * np.minimum(1, np.minimum(np.arange(41) / 10, np.arange(41)[::-1] / 10))
+    clip = intake({**arrays, "body_pos_w": arrays["body_pos_w"] + ramp}, allow_penetration=True).clip
+    findings = check_terminations(robot, clip, TrainCfg(), "wave.npz")
+    anchor, knees = [f for f in findings if f.level == "ERROR"]
+    # 0.032 m deeper a frame: more than 0.09 m from the third to the third last, than 0.166 m from the sixth
+    assert re.fullmatch(
+        "anchor_z fires on the reference itself in frames 61–89, up to 0.320 > 0.166 in frame ([67][0-9]|8[0-5])",
+        anchor.found,
+    )
+    assert "body_z fires on the reference itself in frames 58–60, 90–92, up to 0.160 > 0.090" in knees.found
+    assert "loosen train.termination" in anchor.action
+    strict = TrainCfg(termination={"anchor_z": 1.0, "body_z": {}})
+    assert not [f for f in check_terminations(robot, clip, strict, "wave.npz") if f.level == "ERROR"]
+
+
 def test_root_that_is_not_where_its_bodies_are(refused, arrays):
-    """A17: root z + 0.5 in the root's row only."""
+    """Root z + 0.5 in the root's row only."""
     raised = changed(arrays, "body_pos_w", (slice(None), 0, 2), arrays["body_pos_w"][:, 0, 2] + 0.5)
-    assert "22 of 23 bodies are not where root and joints put them" in refused(raised)
+    text = refused(raised)
+    assert "22 of 23 bodies are not where root and joints put them" in text
+    assert len(re.findall(r"_link 0\.500 m", text)) == 5
 
 
 # --- A18: short clips
