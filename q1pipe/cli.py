@@ -17,7 +17,7 @@ import typer
 from q1pipe import config as configuration
 from q1pipe import cores
 from q1pipe.config import RobotCfg, Sections, load_settings, merged, workers_for
-from q1pipe.errors import EXIT_USER_ERROR, ConfigError, Finding, Q1Error, error
+from q1pipe.errors import EXIT_USER_ERROR, ConfigError, Finding, MotionError, Q1Error, error
 from q1pipe.log import setup
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
@@ -295,16 +295,26 @@ def compose(
 @app.command()
 def check(source: MotionFile, config: ConfigFiles = None, fps: Fps = None) -> None:
     """Say everything about a motion file: what is wrong, what would be repaired, whether physics can follow it."""
-    with _reported() as logger:
+    with _reported():
+        from rich.console import Console
+
+        from q1pipe.motion.shown import summary, table
         from q1pipe.robot import Robot
         from q1pipe.stages.motion import assess
 
         sections = _sections(source, config, fps)
-        assessed = assess(source, Robot.load(sections.robot), sections.motion, sections.train)
-        errors = _told(assessed.findings, logger)
-        logger.info(f"{source.name}: {assessed.verdict}; score {100 * assessed.record['followability']['score']:.0f} %")
-        if errors:
-            raise typer.Exit(EXIT_USER_ERROR)
+        try:
+            assessed = assess(source, Robot.load(sections.robot), sections.motion, sections.train)
+            score = f"score {100 * assessed.record['followability']['score']:.0f} %"
+            findings, verdict = assessed.findings, f"{assessed.verdict}; {score}"
+        except MotionError as e:
+            findings, verdict = list(e.findings), "no motion of this robot as it is"
+        console = Console(highlight=False)
+        if findings:
+            console.print(table(findings, source))
+        console.print(f"{source.name}: {summary(findings)}; {verdict}", markup=False)
+    if any(f.level == "ERROR" for f in findings):
+        raise typer.Exit(EXIT_USER_ERROR)
 
 
 @app.command()
@@ -356,12 +366,11 @@ def _sections(source: Path, config: list[Path] | None, fps: float | None) -> Sec
     return configuration.Settings(merged(*layers)).of(source.stem)
 
 
-def _told(findings: list[Finding], logger: logging.Logger) -> int:
-    """Print findings, the worst first; the number of errors."""
+def _told(findings: list[Finding], logger: logging.Logger) -> None:
+    """Print findings, the worst first."""
     levels = {"ERROR": logging.ERROR, "WARN": logging.WARNING, "INFO": logging.INFO}
     for finding in sorted(findings, key=lambda f: -levels[f.level]):
         logger.log(levels[finding.level], finding)
-    return sum(f.level == "ERROR" for f in findings)
 
 
 @app.command()

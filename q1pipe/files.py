@@ -6,9 +6,11 @@ import contextlib
 import json
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+
+from q1pipe.errors import Q1Error, error
 
 
 @contextlib.contextmanager
@@ -30,6 +32,26 @@ def write_json(path: Path, record: Any) -> None:
     with replacing(path) as temporary:
         text = json.dumps(finite(record), indent=2, ensure_ascii=False, allow_nan=False)
         temporary.write_text(text + "\n", encoding="utf-8")
+
+
+def require_output(out: Path, endings: Sequence[str]) -> None:
+    """Make sure, before the work is done, that a person's file can be written.
+
+    Raises:
+        Q1Error: it is a folder, has another ending, or its folder is not there or not writable.
+    """
+    folder = out.parent
+    if out.is_dir():
+        problem = ("a folder", "a file", f"name the file in it: {out / f'wave{endings[0]}'}")
+    elif out.suffix.lower() not in endings:
+        problem = (f"ending {out.suffix or 'none'}", f"one of {', '.join(endings)}", "rename it")
+    elif not folder.is_dir():
+        problem = (f"there is no folder {folder}", "a folder that is there", f"mkdir -p '{folder}'")
+    elif not os.access(folder, os.W_OK):
+        problem = (f"the folder {folder} is not writable", "a folder that is", "write elsewhere")
+    else:
+        return
+    raise Q1Error(error("output", str(out), *problem))
 
 
 def publish(source: Path, target: Path) -> None:

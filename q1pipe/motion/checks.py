@@ -152,9 +152,9 @@ def check_jumps(motion: Trajectory, robot: Robot, cfg: MotionCfg, path: Path) ->
             found += f" {unit} in frame {spans(np.flatnonzero(bad))}"
             findings.append(warn("outlier", str(path), found, limit, "interpolated"))
         if lasting:
-            k = lasting[0]
+            k, more = lasting[0], f" and {len(lasting) - 1} more" if len(lasting) > 1 else ""
             found = f"{_name(what, motion, robot, k)} jumps by {step[k]:.3g} {unit[:-2]} from frame {k} to {k + 1}, "
-            found += f"{step[k] * motion.fps:.1f} {unit}; {len(lasting)} jumps: after frame {spans(lasting)}"
+            found += f"{step[k] * motion.fps:.1f} {unit}{more}: after frame {spans(lasting)}"
             if cfg.allow_jumps:
                 kept.update(lasting)
                 findings.append(warn("jump", str(path), found, limit, "kept; no episode crosses it"))

@@ -31,6 +31,7 @@ from scipy.spatial.transform import Rotation
 
 from q1pipe.config import MotionCfg, RobotCfg, TrainCfg
 from q1pipe.errors import Finding, MotionError, error
+from q1pipe.files import require_output
 from q1pipe.motion.clip import Clip, from_poses
 from q1pipe.motion.follow import follow
 from q1pipe.motion.followability import followability, judge, replay, verdict
@@ -42,6 +43,7 @@ Array = NDArray[np.floating]
 HEIGHT_WINDOW = 0.18  # s, moving average of the root height: the lowest geom changes in jumps
 CONTACT = 0.012  # m from the floor that counts as planted
 LONGEST = 3600.0  # s
+EXAMPLE = "config/keyframes/getUp.yaml shows what it looks like"
 PHYSICS_HZ = TrainCfg().control_hz * TrainCfg().substeps  # composing knows of no configuration
 
 
@@ -74,8 +76,9 @@ def compose_file(keyframes: Path, out: Path, cfg: RobotCfg) -> list[Finding]:
         What a person should know: whether physics can follow the clip, and where not.
 
     Raises:
-        MotionError: the file is not a keyframe file, or names joints the robot lacks.
+        MotionError: the file is not a keyframe file, names joints the robot lacks, or `out` cannot be written.
     """
+    require_output(out, (".npz",))
     robot, cfg_motion = Robot.load(cfg), MotionCfg()
     clip, findings = compose(keyframes, robot)
     clip.save(out)
@@ -115,32 +118,50 @@ def read(path: Path) -> Keyframes:
         MotionError: every problem of the file in one go.
     """
     try:
-        frames = Keyframes.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        if not isinstance(content, dict):
+            found = "an empty file" if content is None else f"{type(content).__name__}, {content!r:.40}"
+            raise MotionError(error("keyframes", str(path), found, "a mapping with fps and keys", EXAMPLE))
+        frames = Keyframes.model_validate(content)
     except ValidationError as e:
+        problems = [(".".join(map(str, p["loc"])), json.dumps(p["input"], default=str), p["msg"]) for p in e.errors()]
         raise MotionError(
-            *(
-                error(
-                    "keyframes",
-                    f"{path}: {'.'.join(map(str, p['loc']))}",
-                    f"{json.dumps(p['input'], default=str)}",
-                    p["msg"],
-                )
-                for p in e.errors()
-            )
+            *(error("keyframes", f"{path}: {at}", f"{found:.100}", said, EXAMPLE) for at, found, said in problems)
         ) from None
+    except UnicodeDecodeError:
+        raise MotionError(error("keyframes", str(path), "not text", "a YAML file in UTF-8", EXAMPLE)) from None
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as e:
-        raise MotionError(error("keyframes", str(path), f"{e}"[:300], "a readable YAML file")) from None
+        found = " ".join(str(e).split())
+        raise MotionError(error("keyframes", str(path), found[:300], "a readable YAML file", EXAMPLE)) from None
     times = [key.t for key in frames.keys]
-    if times != sorted(set(times)):
-        raise MotionError(error("keyframes", f"{path}: t", str(times), "increasing times", "sort the keys"))
+    if times[0] != 0:
+        found = f"the first key is at {times[0]:g} s"
+        raise MotionError(error("keyframes", f"{path}: keys.0.t", found, "0", "let the first key be at t: 0"))
+    late = [k for k in range(1, len(times)) if times[k] <= times[k - 1]]
+    if late:
+        found = "; ".join(f"keys.{k} at {times[k]:g} s comes after keys.{k - 1} at {times[k - 1]:g} s" for k in late)
+        raise MotionError(error("keyframes", f"{path}: t", found, "increasing times", "sort the keys by t"))
     return frames
 
 
 def sketch(robot: Robot, frames: Keyframes, where: str) -> Array:
-    """The drawing: shape-preserving interpolation, lowest geom on the floor, planted geoms do not slip. -> (T, nq)."""
+    """The drawing: shape-preserving interpolation, lowest geom on the floor, planted geoms do not slip. -> (T, nq).
+
+    Raises:
+        MotionError: keys name joints that the robot lacks.
+    """
     times = np.array([key.t for key in frames.keys])
     t = np.arange(round(times[-1] * frames.fps) + 1) / frames.fps
-    joints = PchipInterpolator(times, [joint_vector(robot, key.joints, where) for key in frames.keys])(t)
+    poses: list[Array] = []
+    problems: list[Finding] = []
+    for n, key in enumerate(frames.keys):
+        try:
+            poses.append(joint_vector(robot, key.joints, f"{where}: keys.{n}.joints"))
+        except MotionError as e:
+            problems += e.findings
+    if problems:
+        raise MotionError(*problems)
+    joints = PchipInterpolator(times, poses)(t)
     turns = PchipInterpolator(times, [[key.pitch, key.spin, key.roll] for key in frames.keys])(t)
     quat = Rotation.from_euler("YZX", turns, degrees=True).as_quat(scalar_first=True)
     qpos = robot.qpos(np.zeros((len(t), 3)), quat, joints)
@@ -149,28 +170,29 @@ def sketch(robot: Robot, frames: Keyframes, where: str) -> Array:
 
 
 def joint_vector(robot: Robot, values: dict[str, float], where: str) -> Array:
-    """Joint angles by name, stems for both sides. -> (J,) rad."""
+    """Joint angles by name, stems for both sides. -> (J,) rad.
+
+    Raises:
+        MotionError: names that are no joint.
+    """
     out = np.zeros(len(robot.joint_names))
     stems = [name.removesuffix("_joint") for name in robot.joint_names]
-    for key, value in values.items():
-        key = key.removesuffix("_joint")
+    known = sorted({s.removeprefix("left_").removeprefix("right_") for s in stems})
+    problems = []
+    for name, value in values.items():
+        key = name.removesuffix("_joint")
         key = {"l_": "left_", "r_": "right_"}.get(key[:2], key[:2]) + key[2:]
         hits = [i for i, s in enumerate(stems) if key in (s, s.removeprefix("left_"), s.removeprefix("right_"))]
         if not hits:
-            known = sorted({s.removeprefix("left_").removeprefix("right_") for s in stems})
             close = difflib.get_close_matches(key, [*known, *stems], 1)
-            raise MotionError(
-                error(
-                    "keyframes",
-                    f"{where}: joints",
-                    f"no joint {key!r}",
-                    f"one of {', '.join(known)}, with left_ or right_ for one side",
-                    f"did you mean {close[0]}?" if close else "",
-                )
-            )
+            allowed = f"one of {', '.join(known)}, with left_ or right_ for one side"
+            action = f"did you mean {close[0]}?" if close else "rename or remove it"
+            problems.append(error("keyframes", where, f"no joint {name!r}", allowed, action))
         for i in hits:
             mirrored = key != stems[i] and stems[i].startswith("right_") and ("roll" in key or "yaw" in key)
             out[i] = -value if mirrored else value
+    if problems:
+        raise MotionError(*problems)
     return out
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from q1pipe.config import MotionCfg
 from q1pipe.errors import Finding, MotionError, error
-from q1pipe.files import replacing
+from q1pipe.files import replacing, require_output
 from q1pipe.motion.clip import Clip
 from q1pipe.motion.intake import take_in
 from q1pipe.robot import Robot
@@ -21,10 +21,9 @@ def convert(source: Path, out: Path, robot: Robot, cfg: MotionCfg) -> list[Findi
     """Read any motion file, repair it, and write it in the format that the name of `out` says, at its own rate.
 
     Raises:
-        MotionError: the file cannot be used, or `out` is no format that can be written.
+        Q1Error: the file cannot be used, or `out` cannot be written.
     """
-    if out.suffix.lower() not in FORMATS:
-        raise MotionError(error("format", str(out), f"ending {out.suffix or 'none'}", f"one of {', '.join(FORMATS)}"))
+    require_output(out, FORMATS)
     if out.exists() and out.samefile(source):
         raise MotionError(error("format", str(out), "the file itself", "another file", "your file is never changed"))
     taken = take_in(source, robot, cfg, None)

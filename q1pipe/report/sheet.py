@@ -16,7 +16,7 @@ import numpy as np
 
 from q1pipe.config import MotionCfg, RobotCfg
 from q1pipe.errors import Finding
-from q1pipe.files import replacing
+from q1pipe.files import replacing, require_output
 from q1pipe.motion.clip import Clip
 from q1pipe.motion.followability import clip_qpos
 from q1pipe.motion.intake import take_in
@@ -40,8 +40,9 @@ def sheet_file(source: Path, out: Path, robot_cfg: RobotCfg, cfg: MotionCfg) -> 
         What was found in the file.
 
     Raises:
-        MotionError: the file is not a motion of this robot.
+        Q1Error: the file is not a motion of this robot, or the picture cannot be written.
     """
+    require_output(out, (".png",))
     robot = Robot.load(robot_cfg)
     taken = take_in(source, robot, cfg, None)
     picture = draw(robot, taken.clip)

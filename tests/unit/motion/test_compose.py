@@ -5,7 +5,7 @@ import pytest
 import yaml
 
 from q1pipe.config import RobotCfg
-from q1pipe.errors import MotionError
+from q1pipe.errors import MotionError, Q1Error
 from q1pipe.motion.clip import Clip
 from q1pipe.motion.compose import compose_file, joint_vector, read, sketch
 from q1pipe.motion.followability import clip_qpos, touching_floor
@@ -90,17 +90,52 @@ def test_stems_mean_both_sides_and_mirror_roll_and_yaw(robot):
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ({"keys": [{"t": 0}, {"t": 1, "joints": {"kneee": 1}}]}, ["kneee", "did you mean knee"]),
-        ({"keys": [{"t": 1}, {"t": 0}]}, ["[1.0, 0.0]", "increasing times"]),
+        ({"keys": [{"t": 0}, {"t": 1, "joints": {"kneee": 1}}]}, ["keys.1.joints", "no joint 'kneee'", "mean knee?"]),
+        (
+            {"keys": [{"t": 0, "joints": {"wheel": 0, "l_kne": 0}}, {"t": 1, "joints": {"x": 1}}]},
+            ["keys.0.joints — no joint 'wheel'", "no joint 'l_kne'", "left_knee?", "keys.1.joints — no joint 'x'"],
+        ),
+        ({"keys": [{"t": 0}, {"t": 2}, {"t": 1}]}, ["keys.2 at 1 s comes after keys.1 at 2 s", "sort the keys"]),
+        ({"keys": [{"t": 0}, {"t": 0}]}, ["keys.1 at 0 s comes after keys.0 at 0 s"]),
+        ({"keys": [{"t": 0.5}, {"t": 1}]}, ["keys.0.t", "the first key is at 0.5 s", "let the first key be at t: 0"]),
+        ({"keys": [{"t": 0}, {"t": float("nan")}]}, ["keys.1.t — NaN", "finite number"]),
+        ({"keys": [{"t": 0}, {"t": 1, "joints": {"knee": float("inf")}}]}, ["keys.1.joints.knee — Infinity"]),
         ({"keys": [{"t": 0}, {"t": 1, "pich": 3}], "fsp": 3}, ["keys.1.pich", "fsp"]),
         ({"keys": [{"t": 0}]}, ["keys", "at least 2"]),
-        ("just text", ["keys.yaml"]),
+        ({"fps": 0, "keys": [{"t": 0}, {"t": 1}]}, ["fps — 0", "greater than or equal to 5"]),
+        ("just text", ["keys.yaml — str, 'just text'", "a mapping with fps and keys", "getUp.yaml shows"]),
+        ([1, 2], ["keys.yaml — list, [1, 2]"]),
+        (b"", ["keys.yaml — an empty file"]),
+        (bytes(range(256)), ["keys.yaml — not text", "a YAML file in UTF-8"]),
+        (b"keys: [{t: 0", ["keys.yaml", "a readable YAML file"]),
     ],
-    ids=["joint", "order", "unknown keys", "one key", "no mapping"],
+    ids=[
+        *("joint", "all joints", "order", "twice", "no start", "nan", "inf", "unknown keys", "one key", "fps"),
+        *("no mapping", "list", "empty", "binary", "half"),
+    ],
 )
 def test_what_is_wrong_is_said(tmp_path, content, words):
+    path = written(tmp_path, content)
+    if isinstance(content, bytes):
+        path.write_bytes(content)
     with pytest.raises(MotionError) as caught:
-        compose_file(written(tmp_path, content), tmp_path / "out.npz", RobotCfg())
+        compose_file(path, tmp_path / "out.npz", RobotCfg())
     for word in words:
         assert word in str(caught.value)
+    assert {f.code for f in caught.value.findings} == {"keyframes"}
+    assert all(f.action for f in caught.value.findings)
     assert not (tmp_path / "out.npz").exists()
+
+
+def test_where_it_cannot_be_written_is_said_first(tmp_path):
+    (tmp_path / "folder.npz").mkdir()
+    for out, words in {
+        "folder.npz": ["[output]", "a folder", "name the file in it"],
+        "there/out.npz": ["there is no folder", "mkdir -p"],
+        "out.csv": ["ending .csv", "one of .npz"],
+    }.items():
+        with pytest.raises(Q1Error) as caught:
+            compose_file(written(tmp_path, KEYS), tmp_path / out, RobotCfg())
+        for word in words:
+            assert word in str(caught.value)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["folder.npz", "keys.yaml"]

@@ -330,7 +330,7 @@ def test_jumps_that_are_allowed_are_kept_and_no_velocity_crosses_them(intake, ar
     taken = intake(jumps, allow_jumps=True)
     (line,) = lines(taken, "jump")
     assert line.startswith("WARN [jump]")
-    assert "2 jumps: after frame 119, 159" in line
+    assert "and 1 more: after frame 119, 159" in line
     assert "kept; no episode crosses it" in line
     clip = taken.clip
     assert clip.jumps == (119, 159)
