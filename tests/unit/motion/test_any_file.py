@@ -1,14 +1,18 @@
 """No file passes silently when it is wrong, and none brings the intake down."""
 
+import os
 import pickle
 import re
+import shutil
 import time
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
+from q1pipe.cli import app
 from q1pipe.config import MotionCfg
 from q1pipe.errors import MotionError
 from q1pipe.motion.convert import write
@@ -97,11 +101,9 @@ def files(robot, base, tmp_path_factory):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-@given(data=st.data())
-@settings(FUZZED, max_examples=250)
-def test_mutated_bytes(robot, files, tmp_path, data):
-    name = data.draw(st.sampled_from(sorted(files)))
-    content = bytearray(files[name])
+def mutated(content, data):
+    """Some bytes changed, cut, inserted, repeated, or the end gone."""
+    content = bytearray(content)
     for _ in range(data.draw(st.integers(1, 8))):
         at = data.draw(st.integers(0, min(len(content) - 1, data.draw(st.sampled_from([64, 600, 10**9])))))
         kind = data.draw(st.sampled_from(["flip", "cut", "insert", "repeat", "end"]))
@@ -116,11 +118,53 @@ def test_mutated_bytes(robot, files, tmp_path, data):
         else:
             del content[max(at, 1) :]
         content = content or bytearray(b"x")
+    return bytes(content)
+
+
+@given(data=st.data())
+@settings(FUZZED, max_examples=250)
+def test_mutated_bytes(robot, files, tmp_path, data):
+    name = data.draw(st.sampled_from(sorted(files)))
     path = tmp_path / name
-    path.write_bytes(content)
+    path.write_bytes(mutated(files[name], data))
     taken_or_refused(path, robot, tmp_path)
 
 
+@given(data=st.data())
+@settings(FUZZED, max_examples=30)
+def test_the_command_writes_into_results_only_whatever_it_is_given(files, tmp_path, monkeypatch, data):
+    """The command of the workflow, in this process. A pickle that wants to write is among the files."""
+    monkeypatch.chdir(tmp_path)
+    name = data.draw(st.sampled_from(sorted(files)))
+    content = data.draw(st.sampled_from([files[name], mutated(files[name], data), BOMB]))
+    (tmp_path / "config").mkdir(exist_ok=True)
+    (tmp_path / "config" / name).write_bytes(content)
+    shutil.rmtree(tmp_path / "results", ignore_errors=True)
+    before = _outside_results(tmp_path)
+    outs = {"out-npz": "motion.npz", "out-json": "motion.json", "out-plot": "motion.svg", "log": "logs/motion.log"}
+    args = [f"--{option}=results/wave/{out}" for option, out in outs.items()]
+    result = CliRunner().invoke(app, ["motion", f"--source=config/{name}", f"--settings={SETTINGS}", *args])
+    assert result.exit_code in (0, 2), result.output
+    assert "Traceback" not in (tmp_path / "results/wave/logs/motion.log").read_text()
+    assert _outside_results(tmp_path) == before
+    folder = tmp_path / "results/wave"
+    made = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}
+    assert made == (set(outs.values()) if result.exit_code == 0 else {"motion.json", "logs/motion.log"})
+
+
+def _outside_results(folder):
+    """Files and when they were changed, and folders."""
+    paths = [p for p in folder.rglob("*") if "results" not in p.relative_to(folder).parts]
+    return {p: p.stat().st_mtime_ns if p.is_file() else 0 for p in paths}
+
+
+class _Bomb:
+    def __reduce__(self):
+        return os.mkdir, ("made by a pickle",)
+
+
+BOMB = pickle.dumps({"fps": 50, "dof_pos": _Bomb()})
+SETTINGS = '{"robot": {}, "motion": {"fps": 50}, "train": {}}'
 VALUES = st.sampled_from([0, 1, -1, 3.5, 1e-300, 1e30, -1e300, np.nan, np.inf, 2**62])
 DTYPES = ["float32", "float64", "float16", "int8", "uint64", "bool", "complex64", "U5", "S3", "M8[s]"]
 
