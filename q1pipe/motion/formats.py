@@ -47,6 +47,7 @@ ARRAY_KEYS = (
     *("root_pos", "root_quat", "root_rot", "qpos"),
 )
 LARGEST = 2**31  # bytes, unpacked
+RETARGET = "retarget it to the robot first, with GMR for instance"
 SUFFIXES = {"npz": (".npz",), "CSV": (".csv", ".txt"), "pickle": (".pkl", ".pickle"), "keyframes": (".yaml", ".yml")}
 
 
@@ -106,6 +107,10 @@ def sniff(path: Path) -> str:
     text = head.decode("utf-16" if head[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig", errors="replace")
     if "\0" in text or text.count("\ufffd") > 1:  # one: a letter that the end of the head cuts
         raise refuse(f"not a motion: it begins with {head[:24]!r}")
+    if text.lstrip().startswith("HIERARCHY"):
+        raise refuse("a BVH: the motion of a skeleton", RETARGET)
+    if re.match(r"\s*[{\[]\s*[\"{\[]", text):
+        raise refuse("JSON", "save the arrays with np.savez")
     if re.search(r"^(keys|fps|follow)\s*:", text, re.MULTILINE):
         return "keyframes"
     rows = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
@@ -125,6 +130,10 @@ def load_npz(path: Path) -> tuple[dict[str, NDArray[Any]], list[str]]:
     try:
         with zipfile.ZipFile(path) as archive:
             size = sum(entry.file_size for entry in archive.infolist())
+            names = archive.namelist()
+        if not any(name.endswith(".npy") for name in names):
+            found = f"a zip without arrays (PyTorch, Excel?): it holds {first(names) or 'nothing'}"
+            raise MotionError(error("container", str(path), found, "an npz", "save the arrays with np.savez"))
         if size > LARGEST:
             found = f"{size / 1e9:.1f} GB when unpacked"
             raise MotionError(error("container", str(path), found, f"at most {LARGEST / 1e9:.1f} GB", "split the clip"))
@@ -227,6 +236,8 @@ def _lacking(arrays: Mapping[str, Any], data: Mapping[str, Any], path: Path) -> 
     if not lacking:
         return []
     near = {key: difflib.get_close_matches(key.lower(), CANONICAL, 1) for key in data if key.lower() not in CANONICAL}
+    if {"poses", "trans"} <= data.keys():
+        return [error("keys", str(path), "a human's motion (SMPL: poses, trans)", "a motion of the robot", RETARGET)]
     hints = [f"is {key} meant as {match[0]}?" for key, match in near.items() if match]
     return [
         error(

@@ -1,8 +1,10 @@
 """What people suffer from with motion files, one test a kind: reproduced on BASE, with the numbers of the answer."""
 
+import io
 import os
 import pickle
 import re
+import zipfile
 
 import numpy as np
 import pytest
@@ -140,6 +142,8 @@ def test_what_is_missing_and_what_may_be_meant(refused, arrays):
     assert "lacks joint_pos" in text
     assert "has fps, joint_vel, body_pos_w, body_quat_w, body_lin_vel_w, body_ang_vel_w, join_poss" in text
     assert "is join_poss meant as joint_pos?" in text
+    human = {"trans": np.zeros((9, 3)), "poses": np.zeros((9, 156)), "mocap_framerate": 120.0}
+    assert "a human's motion (SMPL: poses, trans)" in refused(human)
 
 
 def test_names_beat_positions(intake, arrays, base, robot):
@@ -257,6 +261,14 @@ def test_22_joints_of_another_robot(refused, arrays):
 # --- A8: containers
 
 
+def zipped(*names):
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        for name in names:
+            archive.writestr(name, "x")
+    return content.getvalue()
+
+
 def test_wrong_containers_have_messages_of_their_own(refused, intake, arrays, base, tmp_path):
     np.savez(tmp_path / "good.npz", **arrays)
     good = (tmp_path / "good.npz").read_bytes()
@@ -268,6 +280,9 @@ def test_wrong_containers_have_messages_of_their_own(refused, intake, arrays, ba
         "dict.npz": ((tmp_path / "one.npy").read_bytes(), "an .npy: one array"),
         "h5.npz": (b"\x89HDF\r\n", "an HDF5 file"),
         "noise.csv": (bytes(range(128, 256)) * 9, "not a motion"),
+        "dance.bvh": (b"HIERARCHY\nROOT Hips\n{\n", "a BVH: the motion of a skeleton"),
+        "spin.txt": (b'{"Loop": "wrap",\n"Frames": [[0, 1]]}\n', "JSON"),
+        "torch.pt": (zipped("archive/data.pkl", "archive/version"), "without arrays (PyTorch, Excel?): it holds arch"),
     }
     for name, (content, said) in cases.items():
         (tmp_path / name).write_bytes(content)
