@@ -1,8 +1,14 @@
 """Which files of config/ are motions."""
 
+import hashlib
+import json
 import shutil
 
-from tests.workflow.project import EVERYTHING, Project
+import onnx
+
+from q1pipe.learn import checkpoint
+from q1pipe.provenance import file_sha
+from tests.workflow.project import EVERYTHING, NAME, Project
 
 KEYFRAMES = "fps: 50\nkeys:\n  - {t: 0.0}\n  - {t: 1.0, joints: {knee: 0.4}}\n"
 
@@ -34,3 +40,22 @@ def test_two_files_of_one_name_are_an_error(fresh: Project) -> None:
         "ERROR [two-sources] config — config/getUp.csv and config/getUp.npz — one file for the motion getUp"
         in result.stdout
     )
+
+
+def test_a_motion_elsewhere_that_is_not_there_is_never_replaced_by_another(fresh: Project) -> None:
+    result = fresh.snakemake("-n", Q1_MOTION=str(fresh.folder / "config/getup.npz"))
+    assert result.returncode != 0
+    said = f"ERROR [motion-missing] Q1_MOTION — {fresh.folder}/config/getup.npz is not there — a motion file — "
+    assert said + f"did you mean {fresh.folder}/config/getUp.npz?" in result.stdout
+
+
+def test_all_that_was_made_names_the_motion_that_it_was_made_of(built: Project) -> None:
+    """By its hash: checkpoint, training, metadata of the policy, verdict, package, page."""
+    folder = built.folder / "results" / NAME
+    sha = file_sha(folder / "motion.npz")
+    assert checkpoint.load(folder / "policy.pt")["meta"]["motion_sha"] == sha
+    for name in ("train.json", "eval.json"):
+        assert json.loads((folder / name).read_text(encoding="utf-8"))["hashes"]["motion"] == sha
+    metadata = {p.key: p.value for p in onnx.load(folder / "policy.onnx").metadata_props}
+    assert metadata["motion_sha256"] == hashlib.sha256((folder / "motion.npz").read_bytes()).hexdigest()
+    assert sha in (folder / "report.html").read_text(encoding="utf-8")

@@ -47,6 +47,14 @@ def _sources():
         if ending != "yaml" or _is_keyframes(path):
             found.setdefault(motion, []).append(path)
     if clip := os.environ.get("Q1_MOTION"):
+        if not pathlib.Path(clip).is_file():
+            beside = {p.name.lower(): p for p in pathlib.Path(clip).parent.glob("*.*")}
+            near = [
+                f"did you mean {beside[n]}?"
+                for n in difflib.get_close_matches(clip.rpartition("/")[2].lower(), beside, 1)
+            ]
+            missing = error("motion-missing", "Q1_MOTION", f"{clip} is not there", "a motion file", *(near or ["mend the path"]))
+            raise WorkflowError(str(missing))
         found[pathlib.Path(clip).stem] = [clip]
     twice = [
         error("two-sources", "config", " and ".join(paths), f"one file for the motion {motion}", "remove or rename one")
