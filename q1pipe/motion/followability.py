@@ -19,7 +19,7 @@ from scipy.spatial import ConvexHull, QhullError
 
 from q1pipe import rotations
 from q1pipe.config import MotionCfg
-from q1pipe.errors import Finding, first, warn
+from q1pipe.errors import Finding, warn
 from q1pipe.motion.clip import Clip, differentiate, parts, stepping
 from q1pipe.motion.raw import spans
 from q1pipe.robot import Robot
@@ -142,12 +142,13 @@ def score(curves: Followability, cfg: MotionCfg) -> float:
 def judge(curves: Followability, cfg: MotionCfg, where: str) -> list[Finding]:
     """WARN findings about what physics cannot follow, with the frames."""
     findings = []
-    over = np.flatnonzero((curves.com_speed < cfg.slow_com_speed) & (curves.support_gap > cfg.max_support_gap))
+    bad = broken(curves, cfg)
+    over = np.flatnonzero(bad["support_gap"])
     if len(over):
         found = (
             f"centre of mass up to {curves.support_gap[over].max():.3f} m outside what touches the floor, while slow"
         )
-        found += f", in {len(over)} frames: {first(over)}"
+        found += f", in {len(over)} frames: {spans(over)}"
         allowed = f"{cfg.max_support_gap:g} m below {cfg.slow_com_speed:g} m/s"
         findings.append(warn("support", where, found, allowed, "physics may not follow; look at these frames"))
     if carried_95(curves) > cfg.max_carried:
@@ -155,10 +156,11 @@ def judge(curves: Followability, cfg: MotionCfg, where: str) -> list[Finding]:
         action = "is the clip off the floor, or faster than gravity?"
         findings.append(warn("carried", where, found, f"{cfg.max_carried:g}", action))
     if score(curves, cfg) < cfg.min_score:
-        bad = {name: frames for name, frames in broken(curves, cfg).items() if frames.any()}
         found = f"{100 * score(curves, cfg):.0f} % of the frames break no limit; "
         found += "; ".join(
-            f"{name}: {frames.sum()} frames, {spans(np.flatnonzero(frames))}" for name, frames in bad.items()
+            f"{name}: {frames.sum()} frames, {spans(np.flatnonzero(frames))}"
+            for name, frames in bad.items()
+            if frames.any()
         )
         findings.append(warn("score", where, found, f"{100 * cfg.min_score:.0f} %", "look at these frames"))
     return findings

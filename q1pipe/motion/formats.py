@@ -250,18 +250,14 @@ def _lacking(arrays: Mapping[str, Any], data: Mapping[str, Any], path: Path) -> 
     ]
 
 
-def _doubles(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Array]:
-    return {name: array.astype(np.float64) for name, array in arrays.items()}
-
-
 def _names(value: Any) -> tuple[str, ...]:
     return tuple(n.decode(errors="replace") if isinstance(n, bytes) else str(n) for n in np.ravel(np.asarray(value)))
 
 
 def _read_keyframes(path: Path, robot: Robot, cfg: MotionCfg) -> tuple[RawMotion, list[Finding]]:
     clip, findings = compose.compose(path, robot)
-    arrays = {"joint_pos": clip.joint_pos, "body_pos_w": clip.body_pos_w, "body_quat_w": clip.body_quat_w}
-    return RawMotion(clip.fps, _doubles(arrays), robot.joint_names, robot.body_names), findings
+    arrays = {name: getattr(clip, name).astype(np.float64) for name in ("joint_pos", "body_pos_w", "body_quat_w")}
+    return RawMotion(clip.fps, arrays, robot.joint_names, robot.body_names), findings
 
 
 _READERS: dict[str, Callable[[Path, Robot, MotionCfg], tuple[RawMotion, list[Finding]]]] = {

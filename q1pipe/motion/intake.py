@@ -23,7 +23,6 @@ from q1pipe.motion.checks import (
 from q1pipe.motion.clip import Clip, from_poses, parts
 from q1pipe.motion.formats import read
 from q1pipe.motion.judge import explain
-from q1pipe.motion.raw import Trajectory
 from q1pipe.motion.timing import retime
 from q1pipe.robot import Robot
 
@@ -86,15 +85,11 @@ def take_in(path: Path, robot: Robot, cfg: MotionCfg, rate: float | None) -> Int
         findings = [replace(f, level="ERROR") if f.level == "WARN" else f for f in findings]
     if any(f.level == "ERROR" for f in findings):
         raise MotionError(*findings)
-    clip = to_clip(robot, retime(motion, robot, cfg, rate, path))
+    timed = retime(motion, robot, cfg, rate, path)
+    clip = from_poses(robot, timed.fps, timed.root_pos, timed.root_quat, timed.joint_pos, timed.jumps)
     shortest = min(part.stop - part.start for part in parts(clip.frames, clip.jumps))
     if shortest < 2:
         left = f"{shortest} frame {'between jumps' if clip.jumps else 'is left'} at {clip.fps:g} Hz"
         findings.append(error("frames", str(path), left, "at least 2", "use more of the file, or a lower speed"))
         raise MotionError(*findings)
     return Intake(clip, motion.fps, floor, findings + check_limits(robot, clip, str(path)))
-
-
-def to_clip(robot: Robot, motion: Trajectory) -> Clip:
-    """All arrays from the trajectory."""
-    return from_poses(robot, motion.fps, motion.root_pos, motion.root_quat, motion.joint_pos, motion.jumps)

@@ -25,6 +25,7 @@ from q1pipe.robot import Robot
 
 Array = NDArray[np.floating]
 Ints = NDArray[np.intp]
+Said = tuple[str, str, str]
 
 LOOKED_AT = 32  # frames that choose between readings; all frames are compared with the chosen one
 FITS = 0.005  # m, mean over bodies, of a reading other than the plain one
@@ -42,13 +43,13 @@ class _Reading:
     """One way to read the numbers.
 
     Attributes:
-        said: what is unusual about it, one line each.
+        said: what is unusual about it: code, field and text of a finding each.
         quat: components of the file's quaternions that are w, x, y, z.
         columns: (J,) column of each of the robot's joints.
         joint_unit: rad per number.
     """
 
-    said: tuple[str, ...]
+    said: tuple[Said, ...]
     quat: list[int]
     columns: Ints
     joint_unit: float
@@ -89,7 +90,7 @@ def explain(stored: Stored, robot: Robot, cfg: MotionCfg, path: Path) -> tuple[T
     if not best.good(cfg):
         raise MotionError(_misfit(best, stored, robot, cfg, path))
     reading, where = best.reading, f"{path}: body_pos_w"
-    findings = [warn(code, f"{path}: {field}", said) for code, field, said in map(_split, reading.said)]
+    findings = [warn(code, f"{path}: {field}", text) for code, field, text in reading.said]
     findings += _layout_findings(best, stored, robot, where)
     if best.scale != 1:
         top = np.nanmax(np.abs(stored.body_pos))
@@ -104,11 +105,6 @@ def explain(stored: Stored, robot: Robot, cfg: MotionCfg, path: Path) -> tuple[T
     trajectory = _with_lost_root(best, trajectory, stored, robot)
     findings += _every_frame(best, trajectory, stored, robot, cfg, path)
     return trajectory, _matched(best, stored), findings
-
-
-def _split(said: str) -> tuple[str, str, str]:
-    code, field, text = said.split("|")
-    return code, field, text
 
 
 def _best_fit(stored: Stored, robot: Robot, cfg: MotionCfg) -> _Fit:
@@ -131,19 +127,19 @@ def _best_fit(stored: Stored, robot: Robot, cfg: MotionCfg) -> _Fit:
 def _readings(stored: Stored, robot: Robot) -> Iterator[_Reading]:
     """Conventions of joints and quaternions, the usual ones first."""
     own = np.arange(len(robot.joint_names))
-    joints: list[tuple[tuple[str, ...], Ints, float]] = [((), own, 1.0)]
+    joints: list[tuple[tuple[Said, ...], Ints, float]] = [((), own, 1.0)]
     most = np.nanmax(np.abs(stored.joint_pos), initial=0)
-    degrees = f"units|joint_pos|in degrees (up to {most:.4g}); converted to rad"
+    degrees = ("units", "joint_pos", f"in degrees (up to {most:.4g}); converted to rad")
     joints.append(((degrees,), own, np.pi / 180))
     if not stored.named_joints:
         if (breadth := breadth_first_joints(robot)) is not None:
             moved = (breadth != own).sum()
             text = f"columns are in breadth-first (Isaac/PhysX) order, {moved} of {len(own)} moved; put in model order"
-            joints.append(((f"joint-order|joint_pos|{text}",), np.argsort(breadth), 1.0))
+            joints.append(((("joint-order", "joint_pos", text),), np.argsort(breadth), 1.0))
         if (swapped := swapped_sides(robot.joint_names)) is not None:
             text = f"left and right are swapped, {(swapped != own).sum()} of {len(own)} columns; swapped back"
-            joints.append(((f"swapped-sides|joint_pos|{text}",), swapped, 1.0))
-    xyzw = "quaternion-order|body_quat_w|quaternions are x, y, z, w; read so"
+            joints.append(((("swapped-sides", "joint_pos", text),), swapped, 1.0))
+    xyzw = ("quaternion-order", "body_quat_w", "quaternions are x, y, z, w; read so")
     for quat, said in ((WXYZ, ()), (XYZW, (xyzw,))):
         for unusual, columns, unit in joints:
             yield _Reading((*unusual, *said), quat, columns, unit)

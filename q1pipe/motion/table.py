@@ -68,48 +68,42 @@ def _cells(lines: Sequence[tuple[int, str]], path: Path) -> tuple[list[str] | No
     def split(line: str) -> list[str]:
         return [cell.strip().strip('"').strip() for cell in line.rstrip().split(separator)]
 
-    def number(cell: str) -> float:
+    def number(cell: str) -> float | None:
         if separator == ";":
             cell = cell.replace(",", ".")
-        return float(cell) if cell else float("nan")
+        try:
+            return float(cell) if cell else float("nan")
+        except ValueError:
+            return None
 
     header = None
     cells = split(lines[0][1])
-    try:
-        [number(cell) for cell in cells]
-    except ValueError:
+    if None in map(number, cells):
         header, lines = cells, lines[1:]
     width = len(header) if header else len(cells)
-    rows: list[list[float]] = []
+    rows = []
     problems: list[Finding] = []
     bad = 0
     for line_number, line in lines:
         cells = split(line)
         if len(cells) == width + 1 and not cells[-1]:  # a separator at the end of the line
             cells.pop()
-        try:
-            row = [number(cell) for cell in cells]
-            found = "" if len(row) == width else f"{len(row)} columns"
-        except ValueError:
-            row, found = [], f"no number: {next(c for c in cells if not _is_number(number, c))!r:.40}"
-        if found:
-            bad += 1
-            if len(problems) < PROBLEMS_SHOWN:
-                problems.append(error("table", f"{path}: line {line_number}", found, f"{width} numbers"))
+        row = [number(cell) for cell in cells]
         rows.append(row)
+        if None in row:
+            found = f"no number: {cells[row.index(None)]!r:.40}"
+        elif len(row) != width:
+            found = f"{len(row)} columns"
+        else:
+            continue
+        bad += 1
+        if len(problems) < PROBLEMS_SHOWN:
+            problems.append(error("table", f"{path}: line {line_number}", found, f"{width} numbers"))
     if bad > PROBLEMS_SHOWN:
         problems.append(error("table", str(path), f"{bad - PROBLEMS_SHOWN} more such lines", "", "export it again"))
     if problems:
         raise MotionError(*problems)
     return header, np.array(rows, float).reshape(len(rows), width)
-
-
-def _is_number(number: object, cell: str) -> bool:
-    try:
-        number(cell)  # type: ignore[operator]
-    except ValueError:
-        return False
-    return True
 
 
 def _named(header: list[str], rows: Array, fps: float | None, path: Path) -> tuple[RawMotion, list[Finding]]:
