@@ -53,7 +53,8 @@ def tilt(s: Step, cfg: TerminationCfg) -> Bools:
 
     |Δg_z| is 0 between a robot on its back and one on its front; the vector sees it.
     """
-    error = _up(s.ref.body_quat_w[:, s.anchor]) - _up(s.state.body_quat_w[:, s.anchor])  # gravity is minus up
+    up, ref_up = (rotations.up(x.body_quat_w[:, s.anchor]) for x in (s.state, s.ref))
+    error = ref_up - up  # gravity is minus up
     size = np.abs(error[:, 2]) if cfg.tilt_axis == "z" else np.sqrt(np.square(error).sum(axis=1))
     return size > cfg.tilt
 
@@ -101,8 +102,3 @@ def describe(robot: Robot, cfg: TerminationCfg) -> list[tuple[str, str]]:
         ("motion_end", "the last frame was scored (truncation)"),
         ("time_out", "the episode is long enough (truncation)"),
     ]
-
-
-def _up(q: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The world's z axis in a body's frame. (n, 4) -> (n, 3)."""
-    return rotations.to_matrix(q)[:, 2]
