@@ -98,6 +98,7 @@ class MotionCfg(Section):
     trust: str = Field("none", pattern="^(none|fps|velocity)$", description="where fps and velocities disagree")
     drop_joints: tuple[str, ...] = Field((), description="joints of the file that the robot lacks: names, or columns")
     allow_penetration: bool = Field(False, description="a clip deep in the floor is a warning instead of an error")
+    allow_jumps: bool = Field(False, description="a lasting jump is kept, and no episode crosses it")
     strict: bool = Field(False, description="repairs are errors")
     frames: tuple[Annotated[int, Field(ge=0)], int] | None = Field(None, description="first and last frame used")
     speed: Annotated[float, Field(ge=0.05, le=20)] = Field(1.0, description="× the recorded speed")

@@ -98,7 +98,7 @@ class Contract:
         motion: name of the clip.
         motion_sha256: of motion.npz.
         motion_fps: frames per second.
-        motion_frames: number of frames.
+        motion_frames: number of frames that are played: up to the first jump, where the clip has one.
         iteration: of the training, when the policy was saved.
         fingerprint: of the training run.
         versions: of the packages that trained and exported it.

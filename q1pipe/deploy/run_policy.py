@@ -35,7 +35,7 @@ class Controller:  # leading axes of the arrays are robots; none: one robot
         )
         anchor = clip["body_names"].tolist().index(meta["anchor_body_name"])
         self.joint_pos, self.joint_vel, self.quat = clip["joint_pos"], clip["joint_vel"], clip["body_quat_w"][:, anchor]
-        self.frames, self.frame, self.heading = len(self.joint_pos), 0, np.array([1.0, 0, 0, 0])
+        self.frames, self.frame, self.heading = int(meta["motion_frames"]), 0, np.array([1.0, 0, 0, 0])
         self.last_action: np.ndarray = np.zeros(len(self.joint_names), np.float32)  # until `align`
 
     def rotation(self, chain: list, joint_pos: np.ndarray) -> np.ndarray:  # along the joints from the root to a body

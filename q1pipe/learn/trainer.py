@@ -64,6 +64,8 @@ class Pool(Protocol):
 class Sampler(Protocol):
     """Where episodes start: learns from the failures of an iteration."""
 
+    covered: float  # share of the clip that the last iteration saw
+
     @property
     def probs(self) -> Array: ...  # noqa: D102  (bins,) float64
     def update(self, frame: Array, cause: Array) -> None: ...  # noqa: D102
@@ -149,7 +151,7 @@ class Trainer:
         """Header of train.csv."""
         head = "iteration env_steps mean_rew ep_ret ep_len sps lr kl std value_loss surrogate_loss entropy".split()
         ends = [f"end_{name}" for name in self.causes]
-        return [*head, *self.terms, *ends, "sim_unstable", "collect_s", "update_s", "wall_s"]
+        return [*head, *self.terms, *ends, "sim_unstable", "covered", "collect_s", "update_s", "wall_s"]
 
     def run(self) -> None:
         """Train to max_iterations, from the newest checkpoint in the folder.
@@ -240,6 +242,7 @@ class Trainer:
         self.iteration += 1
         row = self.statistics()
         self.sampler.update(self.pool.frame, self.pool.cause)
+        row["covered"] = self.sampler.covered
         self.pool.roll()
         self.rollout.rows[0].copy_(self.rollout.rows[-1])
         end = time.monotonic()

@@ -41,6 +41,7 @@ class Stored:
         velocities: any of joint_vel (T, J), body_lin_vel_w, body_ang_vel_w (T, R, 3).
         named_joints: joint columns were found by their names.
         doubtful_quat: the order that the root's quaternion was read in, where only a convention says so.
+        lost_root: (T,) frames that lack the root, but not all bodies; interpolated so far.
     """
 
     fps: float
@@ -53,6 +54,7 @@ class Stored:
     velocities: dict[str, Array]
     named_joints: bool
     doubtful_quat: str
+    lost_root: NDArray[np.bool_]
 
 
 def arrange(raw: RawMotion, robot: Robot, cfg: MotionCfg, path: Path) -> tuple[Stored, list[Finding]]:
@@ -72,7 +74,7 @@ def arrange(raw: RawMotion, robot: Robot, cfg: MotionCfg, path: Path) -> tuple[S
         raise MotionError(*findings, *problems)
     if not problems:
         arrays = _wanted_frames(arrays, cfg, path, problems, findings)
-    arrays = _gaps(arrays, robot, rows, path, problems, findings)
+    arrays, lost_root = _gaps(arrays, robot, rows, path, problems, findings)
     for name in ("body_quat_w", "root_quat"):
         if name in arrays:
             arrays[name] = _quaternions(arrays[name], f"{path}: {name}", problems, findings)
@@ -90,6 +92,7 @@ def arrange(raw: RawMotion, robot: Robot, cfg: MotionCfg, path: Path) -> tuple[S
         velocities={k: arrays[k] for k in ("joint_vel", "body_lin_vel_w", "body_ang_vel_w") if k in arrays},
         named_joints=named,
         doubtful_quat=raw.doubtful_quat,
+        lost_root=lost_root,
     )
     return stored, findings
 
@@ -276,8 +279,13 @@ def _gaps(
     path: Path,
     problems: list[Finding],
     findings: list[Finding],
-) -> dict[str, Array]:
-    """Frames that are no numbers: short gaps of what counts are interpolated; of what is recomputed anyway, left."""
+) -> tuple[dict[str, Array], NDArray[np.bool_]]:
+    """Frames that are no numbers: short gaps of what counts are interpolated; of what is recomputed anyway, left.
+
+    Returns:
+        The arrays, and the frames that lack the root but not all bodies, (T,).
+    """
+    lost_root = np.zeros(max(map(len, arrays.values())), bool)
     for name, array in list(arrays.items()):
         fine = np.isfinite(array) & (np.abs(array) < UNBELIEVABLE)
         if fine.all():
@@ -290,6 +298,7 @@ def _gaps(
             arrays[name] = array
             continue
         counts = np.asarray(np.isnan(array).any(axis=-1))
+        how = "interpolated"
         if counts.ndim == 2:  # bodies: all but the root's are rebuilt
             rest = np.delete(counts, _root_row(array, robot, rows), axis=1)
             if rest.any():
@@ -297,12 +306,15 @@ def _gaps(
                 rebuilt += spans(np.flatnonzero(rest.any(axis=1)))
                 findings.append(warn("not-finite", where, f"NaN {rebuilt}", "", "rebuilt by forward kinematics"))
             counts = counts[:, _root_row(array, robot, rows)]
+            if not rest[counts].all(axis=1).any():
+                lost_root |= counts
+                how = "rebuilt from the other bodies"
         longest = max((b - a + 1 for a, b in runs_of(np.flatnonzero(counts))), default=0)
         if longest > LONGEST_GAP or counts[0] or counts[-1] or (counts.any() and (~counts).sum() < 4):
             allowed = f"numbers, or gaps of at most {LONGEST_GAP} frames inside the clip"
             problems.append(error("not-finite", where, found, allowed, "cut them off with motion.frames"))
         elif counts.any():
-            findings.append(warn("not-finite", where, found, "", "interpolated"))
+            findings.append(warn("not-finite", where, found, "", how))
             if array.ndim == 3:
                 row = _root_row(array, robot, rows)
                 array[:, row] = fill(_signed(array[:, row]), counts)
@@ -311,7 +323,7 @@ def _gaps(
             arrays[name] = array
             continue
         arrays[name] = array
-    return arrays
+    return arrays, lost_root
 
 
 def _root_row(array: Array, robot: Robot, rows: Ints | None) -> int:

@@ -123,8 +123,8 @@ def check_duplicates(stored: Stored, motion: Trajectory, path: Path) -> list[Fin
     return [warn("duplicates", str(path), said, "", "the robot is asked to stop dead; export them again")]
 
 
-def check_jumps(motion: Trajectory, robot: Robot, path: Path) -> tuple[Trajectory, list[Finding]]:
-    """A single frame that is elsewhere is interpolated; a jump that lasts is an ERROR."""
+def check_jumps(motion: Trajectory, robot: Robot, cfg: MotionCfg, path: Path) -> tuple[Trajectory, list[Finding]]:
+    """A single frame that is elsewhere is interpolated; a jump that lasts is an ERROR, or kept and marked."""
     if motion.frames < 2 * NEIGHBOURS:
         return motion, []
     quat = motion.root_quat / np.linalg.norm(motion.root_quat, axis=-1, keepdims=True)
@@ -133,7 +133,8 @@ def check_jumps(motion: Trajectory, robot: Robot, path: Path) -> tuple[Trajector
         "turn of the root": rotations.angle_between(quat[1:], quat[:-1]),
         "joint": np.abs(np.diff(motion.joint_pos, axis=0)).max(axis=1, initial=0),
     }
-    findings = []
+    findings: list[Finding] = []
+    kept: set[int] = set()
     parts = {"root": motion.root_pos, "turn of the root": motion.root_quat, "joint": motion.joint_pos}
     for what, step in steps.items():
         jumps = _jumps(step, JUMPS[what] / motion.fps)
@@ -154,10 +155,14 @@ def check_jumps(motion: Trajectory, robot: Robot, path: Path) -> tuple[Trajector
             k = lasting[0]
             found = f"{_name(what, motion, robot, k)} jumps by {step[k]:.3g} {unit[:-2]} from frame {k} to {k + 1}, "
             found += f"{step[k] * motion.fps:.1f} {unit}; {len(lasting)} jumps: after frame {spans(lasting)}"
-            action = f"split it: {setting(path, 'frames', f'[0, {k}]')}"
+            if cfg.allow_jumps:
+                kept.update(lasting)
+                findings.append(warn("jump", str(path), found, limit, "kept; no episode crosses it"))
+                continue
+            action = f"split it: {setting(path, 'frames', f'[0, {k}]')}; or {setting(path, 'allow_jumps', 'true')}"
             findings.append(error("jump", str(path), found, limit, action))
-    quat = parts["turn of the root"]
-    return replace(motion, root_pos=parts["root"], root_quat=quat, joint_pos=parts["joint"]), findings
+    motion = replace(motion, root_pos=parts["root"], root_quat=parts["turn of the root"], joint_pos=parts["joint"])
+    return replace(motion, jumps=tuple(sorted(kept))), findings
 
 
 def _jumps(step: Array, least: float) -> list[int]:

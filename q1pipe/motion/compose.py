@@ -29,7 +29,7 @@ from scipy.interpolate import PchipInterpolator
 from scipy.ndimage import uniform_filter1d
 from scipy.spatial.transform import Rotation
 
-from q1pipe.config import MotionCfg, RobotCfg
+from q1pipe.config import MotionCfg, RobotCfg, TrainCfg
 from q1pipe.errors import Finding, MotionError, error
 from q1pipe.motion.clip import Clip, from_poses
 from q1pipe.motion.follow import follow
@@ -42,6 +42,7 @@ Array = NDArray[np.floating]
 HEIGHT_WINDOW = 0.18  # s, moving average of the root height: the lowest geom changes in jumps
 CONTACT = 0.012  # m from the floor that counts as planted
 LONGEST = 3600.0  # s
+PHYSICS_HZ = TrainCfg().control_hz * TrainCfg().substeps  # composing knows of no configuration
 
 
 class Key(BaseModel):
@@ -79,7 +80,8 @@ def compose_file(keyframes: Path, out: Path, cfg: RobotCfg) -> list[Finding]:
     clip, findings = compose(keyframes, robot)
     clip.save(out)
     curves = followability(robot, clip, cfg_motion.contact_distance)
-    findings.append(Finding("INFO", "followability", str(out), verdict(curves, replay(robot, clip, 1.0), cfg_motion)))
+    plain = replay(robot, clip, PHYSICS_HZ, 1.0)
+    findings.append(Finding("INFO", "followability", str(out), verdict(curves, plain, cfg_motion)))
     return findings + judge(curves, cfg_motion, str(out))
 
 
@@ -93,7 +95,7 @@ def compose(keyframes: Path, robot: Robot) -> tuple[Clip, list[Finding]]:
     qpos = sketch(robot, frames, str(keyframes))
     findings = []
     if frames.follow is not None:
-        qpos, gap = follow(robot, qpos, frames.fps, frames.follow)
+        qpos, gap = follow(robot, qpos, frames.fps, PHYSICS_HZ, frames.follow)
         worst = int(gap.argmax())
         found = f"physics follows the clip to {1e3 * gap.mean():.0f} mm on average"
         found += f", {1e3 * gap[worst]:.0f} mm at frame {worst}"

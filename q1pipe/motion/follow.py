@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter1d
 
 from q1pipe import rotations
-from q1pipe.motion.clip import forward_kinematics
+from q1pipe.motion.clip import forward_kinematics, stepping
 from q1pipe.robot import Robot
 
 Array = NDArray[np.floating]
@@ -41,23 +41,25 @@ COLLISION_FORCE = 10.0  # N
 NEW_STATE = mujoco.mjtStage.mjSTAGE_VEL  # of the derived fields
 
 
-def follow(robot: Robot, qpos: Array, fps: float, seed: int = 0) -> tuple[Array, Array]:
+def follow(robot: Robot, qpos: Array, fps: float, physics_hz: float, seed: int = 0) -> tuple[Array, Array]:
     """What the simulated robot does when it is steered along a sketch.
 
     Args:
-        robot: the robot; its physics step must divide the frame time.
+        robot: the robot.
         qpos: the sketch, (T, nq).
         fps: frames per second; one frame is one control step.
+        physics_hz: physics steps per second, as in training.
         seed: of the sampling; the result is the same for the same seed, machine and MuJoCo.
 
     Returns:
         The motion, (T, nq), and how closely it could follow itself: the mean distance of the tracked bodies in the
         second pass from the first, per frame, (T,) m.
     """
-    start = _settle(robot, qpos[0])
+    model, substeps = stepping(robot, fps, physics_hz)
+    start = _settle(robot, model, qpos[0])
     sketch = qpos
     for _ in range(2):
-        done = _Tracker(robot, sketch, fps, np.random.default_rng(seed)).run(start)
+        done = _Tracker(robot, model, substeps, sketch, fps, np.random.default_rng(seed)).run(start)
         gap = _tracking_gap(robot, done, sketch)
         sketch = smooth(done, fps * SMOOTHING)
     return sketch, gap
@@ -71,13 +73,13 @@ def smooth(qpos: Array, sigma: float) -> Array:
     return out
 
 
-def _settle(robot: Robot, qpos: Array) -> Array:
+def _settle(robot: Robot, model: mujoco.MjModel, qpos: Array) -> Array:
     """The pose after a second of rest. (nq,)."""
-    data = mujoco.MjData(robot.model)
+    data = mujoco.MjData(model)
     data.qpos[:] = qpos
     data.ctrl[robot.actuator_ids] = qpos[robot.qpos_adr]
-    for _ in range(round(SETTLE / robot.model.opt.timestep)):
-        mujoco.mj_step(robot.model, data)
+    for _ in range(round(SETTLE / model.opt.timestep)):
+        mujoco.mj_step(model, data)
     return data.qpos.copy()
 
 
@@ -99,8 +101,8 @@ class _State:
 class _Simulations:
     """n simulations with what the cost reads bound once."""
 
-    def __init__(self, robot: Robot, n: int):
-        self.batch = Batch(robot.model, n, persistent=True)
+    def __init__(self, model: mujoco.MjModel, n: int):
+        self.batch = Batch(model, n, persistent=True)
         self.qpos, self.qvel, self.ctrl = (self.batch.bind(k) for k in ("qpos", "qvel", "ctrl"))
         self.warmstart = self.batch.bind("qacc_warmstart")
         self.xpos, self.xquat = self.batch.bind("xpos"), self.batch.bind("xquat")
@@ -116,12 +118,19 @@ class _Simulations:
 class _Tracker:
     """MPPI over knot offsets to the reference's joint angles."""
 
-    def __init__(self, robot: Robot, qpos: Array, fps: float, rng: np.random.Generator):
-        self.robot, self.rng = robot, rng
+    def __init__(
+        self,
+        robot: Robot,
+        model: mujoco.MjModel,
+        substeps: int,
+        qpos: Array,
+        fps: float,
+        rng: np.random.Generator,
+    ):
+        self.robot, self.model, self.substeps, self.rng = robot, model, substeps, rng
         self.pos, self.quat = forward_kinematics(robot, qpos)
         self.pos, self.quat = self.pos[:, robot.tracked - 1], self.quat[:, robot.tracked - 1]
         self.targets = qpos[:, robot.qpos_adr]
-        self.substeps = round(1 / fps / robot.model.opt.timestep)
         self.horizon, self.knot = round(HORIZON * fps), round(KNOT * fps)
         self.knots = self.horizon // self.knot + 1
         self.offsets = np.zeros((self.knots, len(robot.joint_names)))
@@ -132,11 +141,11 @@ class _Tracker:
                 for row in np.eye(self.knots)
             ]
         ).reshape(self.horizon, self.knots)
-        self.sims = _Simulations(robot, SAMPLES)
+        self.sims = _Simulations(model, SAMPLES)
 
     def run(self, start: Array) -> Array:
         """Drive the robot along the whole reference. (nq,) -> (T, nq)."""
-        real = _Simulations(self.robot, 1)
+        real = _Simulations(self.model, 1)
         real.qpos[0] = start
         done = [start]
         while len(done) < len(self.targets):

@@ -20,7 +20,7 @@ from scipy.spatial import ConvexHull, QhullError
 from q1pipe import rotations
 from q1pipe.config import MotionCfg
 from q1pipe.errors import Finding, first, warn
-from q1pipe.motion.clip import Clip, differentiate
+from q1pipe.motion.clip import Clip, differentiate, parts, stepping
 from q1pipe.motion.raw import spans
 from q1pipe.robot import Robot
 
@@ -89,10 +89,11 @@ def followability(robot: Robot, clip: Clip, contact_distance: float) -> Followab
     data = mujoco.MjData(model)
     qpos = clip_qpos(robot, clip)
     qvel = np.zeros((clip.frames, model.nv))
-    for t in range(1, clip.frames):
-        mujoco.mj_differentiatePos(model, qvel[t], 1 / clip.fps, qpos[t - 1], qpos[t])
-    qvel = (qvel + np.concatenate([qvel[1:], qvel[-1:]])) / 2  # central differences
-    qacc = differentiate(qvel, clip.fps)
+    for part in parts(clip.frames, clip.jumps):
+        for t in range(part.start + 1, part.stop):
+            mujoco.mj_differentiatePos(model, qvel[t], 1 / clip.fps, qpos[t - 1], qpos[t])
+        qvel[part] = (qvel[part] + np.concatenate([qvel[part][1:], qvel[part][-1:]])) / 2  # central differences
+    qacc = differentiate(qvel, clip.fps, clip.jumps)
 
     com = np.zeros((clip.frames, 3))
     gap, carried, contacts, torque, inside, skating = np.zeros((6, clip.frames))
@@ -110,7 +111,7 @@ def followability(robot: Robot, clip: Clip, contact_distance: float) -> Followab
         inside[t] = max((-c.dist for c in listed if robot.floor not in c.geom), default=0.0)
         skating[t] = _slide(robot, clip, t, points, bodies, load)
     return Followability(
-        com_speed=np.linalg.norm(differentiate(com, clip.fps), axis=-1),
+        com_speed=np.linalg.norm(differentiate(com, clip.fps, clip.jumps), axis=-1),
         support_gap=gap,
         carried=carried,
         contacts=contacts,
@@ -274,16 +275,22 @@ def _slide(robot: Robot, clip: Clip, t: int, points: Array, bodies: NDArray[np.i
     return fastest
 
 
-def replay(robot: Robot, clip: Clip, gain: float) -> Replay:
-    """Track a clip by PD alone, at a multiple of the robot's gains, from its first frame."""
-    model = robot.model.__copy__()
+def replay(robot: Robot, clip: Clip, physics_hz: float, gain: float) -> Replay:
+    """Track a clip by PD alone, at a multiple of the robot's gains, from its first frame.
+
+    Args:
+        robot: the robot.
+        clip: its motion; one frame is one control step.
+        physics_hz: physics steps per second, as in training.
+        gain: × the robot's own gains.
+    """
+    model, substeps = stepping(robot, clip.fps, physics_hz)
     actuators = robot.actuator_ids
     model.actuator_gainprm[actuators, 0] *= gain
     model.actuator_biasprm[actuators, 1:3] *= gain
     data = mujoco.MjData(model)
     data.qpos[:] = clip_qpos(robot, clip)[0]
     pos, quat = np.empty((clip.frames, model.nbody, 3)), np.empty((clip.frames, model.nbody, 4))
-    substeps = max(1, round(1 / clip.fps / model.opt.timestep))
     for t in range(clip.frames):
         if t:
             data.ctrl[actuators] = clip.joint_pos[t]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from q1pipe.config import MotionCfg
-from q1pipe.errors import Finding, MotionError
+from q1pipe.errors import Finding, MotionError, error
 from q1pipe.motion.arrange import arrange
 from q1pipe.motion.checks import (
     check_duplicates,
@@ -20,7 +20,7 @@ from q1pipe.motion.checks import (
     put_on_floor,
     turn_up,
 )
-from q1pipe.motion.clip import Clip, from_poses
+from q1pipe.motion.clip import Clip, from_poses, parts
 from q1pipe.motion.formats import read
 from q1pipe.motion.judge import explain
 from q1pipe.motion.raw import Trajectory
@@ -72,7 +72,7 @@ def take_in(path: Path, robot: Robot, cfg: MotionCfg, rate: float | None) -> Int
     findings += check_duplicates(stored, motion, path)
     motion, found = check_rate(stored, motion, robot, cfg, path)
     findings += found
-    motion, found = check_jumps(motion, robot, path)
+    motion, found = check_jumps(motion, robot, cfg, path)
     findings += found
     motion, found = turn_up(motion, robot, cfg, path)
     findings += found
@@ -87,9 +87,14 @@ def take_in(path: Path, robot: Robot, cfg: MotionCfg, rate: float | None) -> Int
     if any(f.level == "ERROR" for f in findings):
         raise MotionError(*findings)
     clip = to_clip(robot, retime(motion, robot, cfg, rate, path))
+    shortest = min(part.stop - part.start for part in parts(clip.frames, clip.jumps))
+    if shortest < 2:
+        left = f"{shortest} frame {'between jumps' if clip.jumps else 'is left'} at {clip.fps:g} Hz"
+        findings.append(error("frames", str(path), left, "at least 2", "use more of the file, or a lower speed"))
+        raise MotionError(*findings)
     return Intake(clip, motion.fps, floor, findings + check_limits(robot, clip, str(path)))
 
 
 def to_clip(robot: Robot, motion: Trajectory) -> Clip:
     """All arrays from the trajectory."""
-    return from_poses(robot, motion.fps, motion.root_pos, motion.root_quat, motion.joint_pos)
+    return from_poses(robot, motion.fps, motion.root_pos, motion.root_quat, motion.joint_pos, motion.jumps)

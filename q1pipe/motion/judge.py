@@ -8,7 +8,7 @@ what little can be said.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -101,6 +101,7 @@ def explain(stored: Stored, robot: Robot, cfg: MotionCfg, path: Path) -> tuple[T
         root_quat=rotations.continuous(stored.body_quat[:, best.root_row][:, reading.quat]),
         joint_pos=stored.joint_pos[:, reading.columns] * reading.joint_unit,
     )
+    trajectory = _with_lost_root(best, trajectory, stored, robot)
     findings += _every_frame(best, trajectory, stored, robot, cfg, path)
     return trajectory, _matched(best, stored), findings
 
@@ -240,6 +241,29 @@ def _layout_findings(fit: _Fit, stored: Stored, robot: Robot, where: str) -> lis
         found = f"{count} body rows, robot has {bodies}; rebuilt by forward kinematics"
         findings.append(warn("body-rows", where, found))
     return findings
+
+
+def _with_lost_root(fit: _Fit, trajectory: Trajectory, stored: Stored, robot: Robot) -> Trajectory:
+    """Where the file lost its root, put it where another body says that it is."""
+    frames = np.flatnonzero(stored.lost_root)
+    assert stored.body_pos is not None
+    assert stored.body_quat is not None
+    if not len(frames):
+        return trajectory
+    others = np.flatnonzero((fit.row_of >= 0) & (np.arange(len(fit.row_of)) != robot.root - 1))
+    rows, each = fit.row_of[others], np.arange(len(frames))
+    pos = stored.body_pos[frames][:, rows] / fit.scale  # (F, others, 3)
+    quat = stored.body_quat[frames][:, rows][..., fit.reading.quat]
+    known = np.isfinite(pos).all(axis=-1) & np.isfinite(quat).all(axis=-1)
+    chosen = known.argmax(axis=1)  # a body that is known
+    origin = robot.qpos(np.zeros(3), np.array([1.0, 0, 0, 0]), trajectory.joint_pos[frames])
+    arm, turn = (x[each, others[chosen]] for x in forward_kinematics(robot, origin))  # seen from the root
+    root_pos, root_quat = trajectory.root_pos.copy(), trajectory.root_quat.copy()
+    there, at = known.any(axis=1), quat[each, chosen]
+    found = rotations.mul(at / np.linalg.norm(at, axis=-1, keepdims=True), rotations.conj(turn))
+    root_quat[frames[there]] = found[there]
+    root_pos[frames[there]] = (pos[each, chosen] - rotations.rotate(found, arm))[there]
+    return replace(trajectory, root_pos=root_pos, root_quat=rotations.continuous(root_quat))
 
 
 def _every_frame(

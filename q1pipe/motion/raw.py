@@ -60,12 +60,14 @@ class Trajectory:
         root_pos: (T, 3) m.
         root_quat: (T, 4) wxyz.
         joint_pos: (T, J) rad.
+        jumps: frames after which the motion goes on elsewhere.
     """
 
     fps: float
     root_pos: Array
     root_quat: Array
     joint_pos: Array
+    jumps: tuple[int, ...] = ()
 
     @property
     def frames(self) -> int:

@@ -15,6 +15,7 @@ from q1pipe import rotations
 from q1pipe.config import MotionCfg
 from q1pipe.errors import MotionError, error
 from q1pipe.motion.checks import lowest
+from q1pipe.motion.clip import parts
 from q1pipe.motion.judge import swapped_sides
 from q1pipe.motion.raw import Trajectory
 from q1pipe.robot import Robot
@@ -49,16 +50,26 @@ def retime(motion: Trajectory, robot: Robot, cfg: MotionCfg, rate: float | None,
 
 
 def resample(motion: Trajectory, rate: float) -> Trajectory:
-    """Another frame rate: joints and positions linear, orientations by slerp. Keeps the duration within one frame."""
-    pos, quat, joints = motion.root_pos, motion.root_quat, motion.joint_pos
-    if abs(motion.fps - rate) > 1e-6 * rate:
-        t = np.arange(len(joints)) / motion.fps
-        new = np.arange(int(np.floor(t[-1] * rate + 1e-6)) + 1) / rate
-        pos, joints = (interp1d(t, x, axis=0)(np.minimum(new, t[-1])) for x in (pos, joints))
-        turns = Slerp(t, Rotation.from_quat(quat, scalar_first=True))
-        quat = turns(np.minimum(new, t[-1])).as_quat(scalar_first=True)
-    quat = quat / np.linalg.norm(quat, axis=-1, keepdims=True)
-    return Trajectory(rate, pos, quat, joints)
+    """Another frame rate: joints and positions linear, orientations by slerp.
+
+    Keeps the duration within one frame, of each part where the motion jumps.
+    """
+    quat = motion.root_quat / np.linalg.norm(motion.root_quat, axis=-1, keepdims=True)
+    if abs(motion.fps - rate) <= 1e-6 * rate:
+        return replace(motion, fps=rate, root_quat=quat)
+    resampled = []
+    for part in parts(motion.frames, motion.jumps):
+        t = np.arange(part.stop - part.start) / motion.fps
+        new = np.minimum(np.arange(int(np.floor(t[-1] * rate + 1e-6)) + 1) / rate, t[-1])
+        if len(t) == 1:
+            resampled.append((motion.root_pos[part], quat[part], motion.joint_pos[part]))
+            continue
+        pos, joints = (interp1d(t, x[part], axis=0)(new) for x in (motion.root_pos, motion.joint_pos))
+        turns = Slerp(t, Rotation.from_quat(quat[part], scalar_first=True))
+        resampled.append((pos, turns(new).as_quat(scalar_first=True), joints))
+    ends = np.cumsum([len(pos) for pos, _, _ in resampled])
+    root_pos, root_quat, joint_pos = (np.concatenate(each) for each in zip(*resampled, strict=True))
+    return Trajectory(rate, root_pos, root_quat, joint_pos, tuple((ends[:-1] - 1).tolist()))
 
 
 def mirror(motion: Trajectory, robot: Robot, path: Path) -> Trajectory:
@@ -81,11 +92,11 @@ def mirror(motion: Trajectory, robot: Robot, path: Path) -> Trajectory:
     if odd:
         found = f"{', '.join(odd[:5])}: axes are no mirror images"
         raise MotionError(error("mirror", str(path), found, "a symmetric robot", "motion.mirror: false"))
-    return Trajectory(
-        motion.fps,
-        motion.root_pos * [1, -1, 1],
-        motion.root_quat * [1, -1, 1, -1],
-        motion.joint_pos[:, other] * np.sign(sign),
+    return replace(
+        motion,
+        root_pos=motion.root_pos * [1, -1, 1],
+        root_quat=motion.root_quat * [1, -1, 1, -1],
+        joint_pos=motion.joint_pos[:, other] * np.sign(sign),
     )
 
 
@@ -109,6 +120,7 @@ def lead_in(motion: Trajectory, robot: Robot, frames: int) -> Trajectory:
         np.concatenate([blend.root_pos, motion.root_pos]),
         np.concatenate([blend.root_quat, motion.root_quat]),
         np.concatenate([blend.joint_pos, motion.joint_pos]),
+        tuple(k + frames for k in motion.jumps),
     )
 
 
@@ -129,5 +141,6 @@ def _hold(motion: Trajectory, frames: int) -> Trajectory:
     """The last pose for some more frames."""
     if not frames:
         return motion
-    parts = (motion.root_pos, motion.root_quat, motion.joint_pos)
-    return Trajectory(motion.fps, *(np.concatenate([p, np.repeat(p[-1:], frames, axis=0)]) for p in parts))
+    arrays = (motion.root_pos, motion.root_quat, motion.joint_pos)
+    root_pos, root_quat, joints = (np.concatenate([x, np.repeat(x[-1:], frames, axis=0)]) for x in arrays)
+    return replace(motion, root_pos=root_pos, root_quat=root_quat, joint_pos=joints)

@@ -14,7 +14,7 @@ from q1pipe.robot import Robot
 from q1pipe.sim.observations import Layout, observe
 from q1pipe.sim.physics import Ids, Physics
 from q1pipe.sim.randomization import push, randomize_domain, time_limits
-from q1pipe.sim.reference import Reference, ReferenceFrames, Step, relative
+from q1pipe.sim.reference import Reference, ReferenceFrames, Step, Tables, relative
 from q1pipe.sim.rewards import REWARD_TERMS, reward_terms
 from q1pipe.sim.sampler import bin_count
 from q1pipe.sim.starts import NextStarts
@@ -126,7 +126,15 @@ class TrackingEnv:
         encoder_offset: (n, J) rad, what each joint's encoder reads too much.
     """
 
-    def __init__(self, robot: Robot, clip: Clip, cfg: TrainCfg, env_ids: Ids, mode: Mode = "train", nthread: int = 1):
+    def __init__(
+        self,
+        robot: Robot,
+        clip: Clip | Tables,
+        cfg: TrainCfg,
+        env_ids: Ids,
+        mode: Mode = "train",
+        nthread: int = 1,
+    ):
         n, joints = len(env_ids), len(robot.joint_names)
         self.robot, self.cfg, self.mode = robot, cfg, mode
         self.env_ids = np.asarray(env_ids, np.intp)
@@ -135,10 +143,10 @@ class TrackingEnv:
         self.physics = Physics(robot, cfg, n, nthread)
         self.reference = Reference(clip, robot, cfg)
         self.episodes = Episodes.zeros(n, joints)
-        self.bin_probs = np.full(bin_count(clip.frames, cfg.control_hz, cfg.reset), 1.0)
+        self.bin_probs = np.full(bin_count(self.reference.frames, cfg.control_hz, cfg.reset), 1.0)
         self.bin_probs /= len(self.bin_probs)
         in_training = round(cfg.episode_seconds * cfg.control_hz)
-        self.time_limit = in_training if mode == "train" else clip.frames  # evaluation sees the whole motion
+        self.time_limit = in_training if mode == "train" else self.reference.frames  # evaluation sees the whole motion
         self.pushed = mode != "nominal" and cfg.randomization.push > 0
         self.encoder_offset = np.zeros((n, joints), np.float32)
         if mode != "nominal":
@@ -172,11 +180,12 @@ class TrackingEnv:
         previous, e.action = e.action, np.array(actions, np.float32)
         self.physics.control_step(self._default + self._scale * e.action - self.encoder_offset)
         running = e.cause == Cause.NONE
-        e.frame = np.minimum(e.frame + 1, self.reference.frames - 1)
+        e.frame = self.reference.following[e.frame]
+        at_end = self.reference.following[e.frame] == e.frame  # of the motion, or of a part of it that ends by a jump
         e.length += running
 
         self.view = self._look(previous, self.view.ahead)  # what was a frame ahead is here now
-        cause = causes(self.view, cfg.termination, e.frame == self.reference.frames - 1, e.length >= e.limit)
+        cause = causes(self.view, cfg.termination, at_end, e.length >= e.limit)
         e.cause = np.where(running, cause, e.cause)
         reward_terms(self.view, cfg.reward, out.terms)
         reward = out.terms.sum(axis=1)
@@ -213,7 +222,7 @@ class TrackingEnv:
             ref=ref,
             rel_pos_w=rel_pos_w,
             rel_quat_w=rel_quat_w,
-            ahead=self.reference.at(frame + 1),
+            ahead=self.reference.at(self.reference.following[frame]),
             action=self.episodes.action,
             previous_action=previous_action,
             joint_zero=self.encoder_offset,
@@ -250,7 +259,7 @@ class TrackingEnv:
             if len(ended):
                 e.number[ended] += 1
                 self._begin(ended)
-                self.view.ahead = self.reference.at(e.frame + 1)
+                self.view.ahead = self.reference.at(self.reference.following[e.frame])
                 changed.append(ended)
         ids = np.sort(np.concatenate(changed))
         if len(ids):

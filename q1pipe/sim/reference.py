@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,7 @@ from q1pipe.robot import Robot
 from q1pipe.sim.physics import Ids, RobotState, watched_bodies
 
 Floats = NDArray[np.float32]
+Tables = Mapping[str, NDArray[Any]]
 
 
 @dataclass
@@ -48,8 +50,15 @@ class ReferenceFrames:
 class Reference:
     """A clip as one float32 table, a row per frame, so that a lookup is one gather.
 
+    Args:
+        clip: the clip, or the `arrays` of its reference, which then are used where they lie.
+        robot: the robot.
+        cfg: what the height termination watches.
+
     Attributes:
+        arrays: all that it is made of; see `tables`.
         frames: T.
+        following: (T,) the frame after each one; the last before a jump, and of all, is followed by itself.
         root_pos_w: (T, 3) m; the root's state is what resets write.
         root_quat_w: (T, 4) wxyz.
         root_lin_vel_w: (T, 3) m/s.
@@ -58,32 +67,44 @@ class Reference:
         joint_vel: (T, J) rad/s.
     """
 
-    def __init__(self, clip: Clip, robot: Robot, cfg: TrainCfg):
-        root, tracked = robot.root - 1, robot.tracked - 1  # rows of the clip: all bodies but the world
-        watched = watched_bodies(robot, cfg) - 1
-        self.frames = clip.frames
-        self.root_pos_w, self.root_quat_w = clip.body_pos_w[:, root], clip.body_quat_w[:, root]
-        self.root_lin_vel_w, self.root_ang_vel_w = clip.body_lin_vel_w[:, root], clip.body_ang_vel_w[:, root]
-        self.joint_pos, self.joint_vel = clip.joint_pos, clip.joint_vel
-        parts = ReferenceFrames(
-            joint_pos=clip.joint_pos,
-            joint_vel=clip.joint_vel,
-            body_pos_w=clip.body_pos_w[:, tracked],
-            body_quat_w=clip.body_quat_w[:, tracked],
-            body_lin_vel_w=clip.body_lin_vel_w[:, tracked],
-            body_ang_vel_w=clip.body_ang_vel_w[:, tracked],
-            watched_z=clip.body_pos_w[:, watched, 2],
-        )
-        columns = [getattr(parts, f.name) for f in fields(parts)]
-        self._table = np.concatenate([c.reshape(clip.frames, -1) for c in columns], axis=1, dtype=np.float32)
-        ends = np.cumsum([math.prod(c.shape[1:]) for c in columns]).tolist()
-        starts = [0, *ends[:-1]]
-        self._columns = [(slice(a, b), c.shape[1:]) for a, b, c in zip(starts, ends, columns, strict=True)]
+    def __init__(self, clip: Clip | Tables, robot: Robot, cfg: TrainCfg):
+        j, b, watched = len(robot.joint_names), len(robot.tracked), len(watched_bodies(robot, cfg))
+        shapes = ((j,), (j,), (b, 3), (b, 4), (b, 3), (b, 3), (watched,))  # as the fields of ReferenceFrames
+        ends = np.cumsum([math.prod(shape) for shape in shapes]).tolist()
+        self._columns = [(slice(a, b), shape) for a, b, shape in zip([0, *ends[:-1]], ends, shapes, strict=True)]
+        self.arrays = tables(clip, robot, cfg) if isinstance(clip, Clip) else clip
+        self._table, root, self.following = (self.arrays[name] for name in ("frames", "root", "following"))
+        self.frames = len(self._table)
+        self.root_pos_w, self.root_quat_w = root[:, 0:3], root[:, 3:7]
+        self.root_lin_vel_w, self.root_ang_vel_w = root[:, 7:10], root[:, 10:13]
+        self.joint_pos, self.joint_vel = self._table[:, :j], self._table[:, j : 2 * j]
+        self._starts = np.flatnonzero(self.following > np.arange(self.frames))
+
+    def start(self, frames: Ids) -> Ids:
+        """The start frame at or before each of some frames, (n,): one that another follows, without a jump."""
+        if not len(self._starts):
+            return np.zeros_like(frames)
+        return self._starts[np.maximum(np.searchsorted(self._starts, frames, side="right") - 1, 0)]
 
     def at(self, frames: NDArray[np.integer]) -> ReferenceFrames:
-        """The reference at a frame per environment, (n,); frames beyond the end are the last."""
-        rows = np.take(self._table, frames, axis=0, mode="clip")
+        """The reference at a frame per environment, (n,)."""
+        rows = np.take(self._table, frames, axis=0, mode="clip")  # faster than with a check of bounds
         return ReferenceFrames(*(rows[:, columns].reshape(len(rows), *shape) for columns, shape in self._columns))
+
+
+def tables(clip: Clip, robot: Robot, cfg: TrainCfg) -> Tables:
+    """What a reference is made of: ``frames`` (T, …) and ``root`` (T, 13) float32, ``following`` (T,)."""
+    root, tracked = robot.root - 1, robot.tracked - 1  # rows of the clip: all bodies but the world
+    bodies = ("body_pos_w", "body_quat_w", "body_lin_vel_w", "body_ang_vel_w")
+    columns = [clip.joint_pos, clip.joint_vel, *(getattr(clip, name)[:, tracked] for name in bodies)]
+    columns.append(clip.body_pos_w[:, watched_bodies(robot, cfg) - 1, 2])
+    following = np.minimum(np.arange(clip.frames) + 1, clip.frames - 1)
+    following[list(clip.jumps)] = clip.jumps
+    return {
+        "frames": np.concatenate([c.reshape(clip.frames, -1) for c in columns], axis=1, dtype=np.float32),
+        "root": np.concatenate([getattr(clip, name)[:, root] for name in bodies], axis=1, dtype=np.float32),
+        "following": following,
+    }
 
 
 def relative(ref: ReferenceFrames, state: RobotState, anchor: int) -> tuple[Floats, Floats]:

@@ -19,15 +19,17 @@ class AdaptiveSampler:
 
     Attributes:
         failures: (bins,) EMA of the failures per iteration.
+        covered: share of the bins that the last iteration's steps were in.
     """
 
     def __init__(self, frames: int, control_hz: float, cfg: ResetCfg):
         self.cfg = cfg
         self.frames = frames
         self.failures: Array = np.zeros(bin_count(frames, control_hz, cfg))
+        self.covered = 0.0
 
     def update(self, frame: NDArray[np.integer], cause: NDArray[np.integer]) -> None:
-        """Count one iteration's terminations.
+        """Count one iteration's terminations, and where in the clip it was.
 
         Args:
             frame: reference frame of each step, any shape.
@@ -35,6 +37,7 @@ class AdaptiveSampler:
         """
         bins = len(self.failures)
         counts = np.bincount(bin_of(frame[failed(cause)], self.frames, bins), minlength=bins)
+        self.covered = float((np.bincount(bin_of(frame.ravel(), self.frames, bins), minlength=bins) > 0).mean())
         self.failures += self.cfg.adapt_rate * (counts - self.failures)
 
     @property

@@ -66,7 +66,7 @@ class NextStarts:
             missing = np.flatnonzero(self._episode != episode)
             number, reference = episode[missing], self._reference
             frame = sample_starts(self._cfg, self._env_ids[missing], number, bin_probs, reference.frames)
-            for whole, part in zip(self._start, self.at(missing, number, frame), strict=True):
+            for whole, part in zip(self._start, self.at(missing, number, reference.start(frame)), strict=True):
                 whole[missing] = part
             self._episode[missing] = number
         frame, qpos, qvel, until_push = self._start

@@ -18,6 +18,7 @@ from q1pipe.robot import Robot
 from q1pipe.sim.reference import Step
 
 Bools = NDArray[np.bool_]
+Floats = NDArray[np.float32]
 
 
 class Cause(IntEnum):
@@ -44,8 +45,8 @@ def failed(cause: NDArray[np.integer]) -> Bools:
 
 def anchor_z(s: Step, cfg: TerminationCfg) -> Bools:
     """|z_ref − z| of the anchor is above its limit."""
-    error = s.ref.body_pos_w[:, s.anchor, 2] - s.state.body_pos_w[:, s.anchor, 2]
-    return np.abs(error) > cfg.anchor_z * length_scale(s.robot, cfg)
+    value, limit = _anchor_error(s, cfg)
+    return np.greater(value, limit)
 
 
 def tilt(s: Step, cfg: TerminationCfg) -> Bools:
@@ -53,16 +54,14 @@ def tilt(s: Step, cfg: TerminationCfg) -> Bools:
 
     |Δg_z| is 0 between a robot on its back and one on its front; the vector sees it.
     """
-    up, ref_up = (rotations.up(x.body_quat_w[:, s.anchor]) for x in (s.state, s.ref))
-    error = ref_up - up  # gravity is minus up
-    size = np.abs(error[:, 2]) if cfg.tilt_axis == "z" else np.sqrt(np.square(error).sum(axis=1))
-    return size > cfg.tilt
+    value, limit = _lean(s, cfg)
+    return np.greater(value, limit)
 
 
 def body_z(s: Step, cfg: TerminationCfg) -> Bools:
     """|z_rel − z| of a watched body is above its limit. `rel` keeps the reference's heights, so z_rel = z_ref."""
-    limits = np.array(list(cfg.body_z.values()), np.float32) * length_scale(s.robot, cfg)
-    return (np.abs(s.ref.watched_z - s.state.watched_z) > limits).any(axis=1)
+    values, limits = _height_errors(s, cfg)
+    return np.any(np.greater(values, limits), axis=1)
 
 
 TERMINATIONS: dict[Cause, Callable[[Step, TerminationCfg], Bools]] = {
@@ -70,6 +69,32 @@ TERMINATIONS: dict[Cause, Callable[[Step, TerminationCfg], Bools]] = {
     Cause.TILT: tilt,
     Cause.BODY_Z: body_z,
 }
+
+
+def worst(s: Step, cfg: TerminationCfg, cause: Cause) -> tuple[Floats, Floats]:
+    """What a termination of TERMINATIONS looks at, and its limit, (n,) each; of several bodies, the worst."""
+    if cause == Cause.BODY_Z:
+        values, limits = _height_errors(s, cfg)
+        at = (values / limits).argmax(axis=1)
+        return values[np.arange(len(at)), at], limits[at].astype(np.float32)
+    value, limit = _anchor_error(s, cfg) if cause == Cause.ANCHOR_Z else _lean(s, cfg)
+    return value, np.full(len(value), limit, np.float32)
+
+
+def _anchor_error(s: Step, cfg: TerminationCfg) -> tuple[Floats, np.float32]:
+    error = s.ref.body_pos_w[:, s.anchor, 2] - s.state.body_pos_w[:, s.anchor, 2]
+    return np.abs(error), np.float32(cfg.anchor_z) * length_scale(s.robot, cfg)
+
+
+def _lean(s: Step, cfg: TerminationCfg) -> tuple[Floats, np.float32]:
+    up, ref_up = (rotations.up(x.body_quat_w[:, s.anchor]) for x in (s.state, s.ref))
+    error = ref_up - up  # gravity is minus up
+    return np.abs(error[:, 2]) if cfg.tilt_axis == "z" else np.sqrt(np.square(error).sum(axis=1)), np.float32(cfg.tilt)
+
+
+def _height_errors(s: Step, cfg: TerminationCfg) -> tuple[Floats, Floats]:
+    limits = np.array(list(cfg.body_z.values()), np.float32) * length_scale(s.robot, cfg)
+    return np.abs(s.ref.watched_z - s.state.watched_z), limits  # (n, K), (K,)
 
 
 def length_scale(robot: Robot, cfg: TerminationCfg) -> np.float32:
@@ -99,6 +124,6 @@ def describe(robot: Robot, cfg: TerminationCfg) -> list[tuple[str, str]]:
         ("tilt", f"{gravity} > {cfg.tilt:g}"),
         ("body_z", f"|Δz| in m > {bodies}"),
         ("sim_unstable", "the physics engine warned, or a value is not finite"),
-        ("motion_end", "the last frame was scored (truncation)"),
+        ("motion_end", "the last frame was scored, or the last before a jump (truncation)"),
         ("time_out", "the episode is long enough (truncation)"),
     ]

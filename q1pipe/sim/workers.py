@@ -1,8 +1,8 @@
 """Physics in worker processes: one `TrackingEnv` each, results in one block of shared memory.
 
-A control step costs each worker one short message each way; all arrays lie in the shared block. The block has no
-name, so nothing remains of it however the processes end, and nobody has to sweep up: it is gone with the last process
-that maps it.
+A control step costs each worker one short message each way; all arrays lie in the shared block, the reference
+among them, so that a long clip is in memory once. The block has no name, so nothing remains of it however the processes
+end, and nobody has to sweep up: it is gone with the last process that maps it.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from q1pipe.motion.clip import Clip
 from q1pipe.robot import Robot
 from q1pipe.sim.env import Mode, StepBuffers, TrackingEnv
 from q1pipe.sim.observations import Layout
+from q1pipe.sim.reference import Tables, tables
 from q1pipe.sim.rewards import REWARD_TERMS
 from q1pipe.sim.sampler import bin_count
 
@@ -71,7 +72,12 @@ class Field(NamedTuple):
     dtype: type
 
 
-def shared_fields(layout: Layout, joints: int, bins: int, num_envs: int, horizon: int) -> dict[str, Field]:
+REFERENCE = "reference."  # begins the names of the arrays that all workers read
+
+
+def shared_fields(
+    layout: Layout, joints: int, bins: int, num_envs: int, horizon: int, reference: Tables
+) -> dict[str, Field]:
     """The arrays of the block, in order."""
     steps = (horizon, num_envs)
     return {
@@ -84,6 +90,7 @@ def shared_fields(layout: Layout, joints: int, bins: int, num_envs: int, horizon
         "ep_ret": Field(steps, np.float32),
         "actions": Field((num_envs, joints), np.float32),
         "bin_probs": Field((bins,), np.float64),
+        **{REFERENCE + name: Field(array.shape, array.dtype.type) for name, array in reference.items()},
     }
 
 
@@ -164,14 +171,18 @@ class WorkerPool:
     ):
         if cfg.num_envs % num_workers:
             raise ValueError(f"num_envs {cfg.num_envs} is not divisible by num_workers {num_workers}")
-        robot, clip = Robot.load(robot_cfg), Clip.load(motion_path)
+        robot = Robot.load(robot_cfg)
+        reference = tables(Clip.load(motion_path), robot, cfg)
         self.layout = Layout.of(robot)
-        bins = bin_count(clip.frames, cfg.control_hz, cfg.reset)
-        shared = shared_fields(self.layout, len(robot.joint_names), bins, cfg.num_envs, horizon)
+        bins = bin_count(len(reference["frames"]), cfg.control_hz, cfg.reset)
+        shared = shared_fields(self.layout, len(robot.joint_names), bins, cfg.num_envs, horizon, reference)
         context = multiprocessing.get_context("spawn")
         block = context.RawArray(ctypes.c_byte, _room(shared, horizon, cfg.num_envs))
         for name, view in _views(block, shared).items():
-            setattr(self, name, view)
+            if name.startswith(REFERENCE):
+                view[:] = reference[name.removeprefix(REFERENCE)]
+            else:
+                setattr(self, name, view)
         self.bin_probs[:] = 1 / bins
         self._processes: list[BaseProcess] = []
         self._pipes: list[Connection] = []
@@ -186,7 +197,7 @@ class WorkerPool:
                     env_ids = range(i * per_worker, (i + 1) * per_worker)
                     process = context.Process(
                         target=_work,
-                        args=(theirs, block, shared, robot_cfg, motion_path, cfg, env_ids, mode, threads),
+                        args=(theirs, block, shared, robot_cfg, cfg, env_ids, mode, threads),
                         name=f"q1pipe-worker-{i}",
                         daemon=True,
                     )
@@ -341,10 +352,12 @@ def _room(shared: dict[str, Field], horizon: int, num_envs: int) -> int:
     Raises:
         Q1Error: /dev/shm, where it exists, has less. Without this check the first write would be a bus error.
     """
-    need = sum(_aligned(_bytes(field)) for field in shared.values())
+    sizes = {name: _aligned(_bytes(field)) for name, field in shared.items()}
+    need = sum(sizes.values())
     free = shutil.disk_usage(SHARED_MEMORY).free if SHARED_MEMORY.is_dir() else need
     if need > free:
-        fitting = int(num_envs * free / need)
+        fixed = sum(size for name, size in sizes.items() if name.startswith(REFERENCE))
+        fitting = max(0, int(num_envs * (free - fixed) / (need - fixed)))
         raise Q1Error(
             error(
                 "shared-memory",
@@ -391,7 +404,6 @@ def _work(
     block: Any,
     shared: dict[str, Field],
     robot_cfg: RobotCfg,
-    motion_path: Path,
     cfg: TrainCfg,
     env_ids: range,
     mode: Mode,
@@ -402,9 +414,12 @@ def _work(
     threading.Thread(target=_leave_with_parent, daemon=True).start()
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the parent is gone
         try:
-            robot, clip = Robot.load(robot_cfg), Clip.load(motion_path)
-            env = TrackingEnv(robot, clip, cfg, np.array(env_ids), mode, threads)
-            commands = _commands(env, _views(block, shared), slice(env_ids.start, env_ids.stop))
+            views = _views(block, shared)
+            reference = {n.removeprefix(REFERENCE): view for n, view in views.items() if n.startswith(REFERENCE)}
+            for view in reference.values():
+                view.flags.writeable = False  # it is everyone's
+            env = TrackingEnv(Robot.load(robot_cfg), reference, cfg, np.array(env_ids), mode, threads)
+            commands = _commands(env, views, slice(env_ids.start, env_ids.stop))
             pipe.send(("ready", None))
             while True:
                 name, argument = pipe.recv()

@@ -58,7 +58,7 @@ def run(
     """
     cfg: EvaluateCfg = settings["evaluate"]
     train: TrainCfg = settings["train"].model_copy(update={"seed": cfg.seed})
-    robot, clip = Robot.load(settings["robot"]), Clip.load(motion)
+    robot, clip = Robot.load(settings["robot"]), Clip.load(motion).opening()
     content, trained = checkpoint.load(policy), json.loads(train_json.read_text(encoding="utf-8"))
     same_run(content["meta"], trained, robot, motion, policy)
     exported, simulated = (json.loads(p.read_text(encoding="utf-8")) for p in (export_json, sim2sim_json))

@@ -68,7 +68,7 @@ def run(
     cfg: ExportCfg = settings["export"]
     evaluate: EvaluateCfg = settings["evaluate"]
     train: TrainCfg = settings["train"].model_copy(update={"seed": evaluate.seed})
-    robot, clip = Robot.load(settings["robot"]), Clip.load(motion)
+    robot, clip = Robot.load(settings["robot"]), Clip.load(motion).opening()
     content, trained = checkpoint.load(policy), json.loads(train_json.read_text(encoding="utf-8"))
     same_run(content["meta"], trained, robot, motion, policy)
     actor = Policy.from_record(content["policy"])

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from q1pipe.config import MotionCfg, RandomizationCfg, ResetCfg, TrainCfg
-from q1pipe.errors import Finding, MotionError, Q1Error, error, first
+from q1pipe.errors import Finding, MotionError, Q1Error, error
 from q1pipe.files import replacing, write_json
 from q1pipe.motion.clip import Clip
 from q1pipe.motion.followability import (
@@ -29,11 +29,11 @@ from q1pipe.motion.followability import (
 )
 from q1pipe.motion.intake import take_in
 from q1pipe.motion.plot import plot
-from q1pipe.motion.raw import runs_of
+from q1pipe.motion.raw import runs_of, spans
 from q1pipe.provenance import file_sha
 from q1pipe.robot import Robot
 from q1pipe.sim.env import StepBuffers, TrackingEnv
-from q1pipe.sim.terminations import Cause, causes, failed
+from q1pipe.sim.terminations import TERMINATIONS, Cause, causes, failed, worst
 
 log = logging.getLogger(__name__)
 
@@ -110,7 +110,9 @@ def assess(source: Path, robot: Robot, cfg: MotionCfg, train: TrainCfg) -> Asses
     taken = take_in(source, robot, cfg, train.control_hz)
     clip = taken.clip
     curves = followability(robot, clip, cfg.contact_distance)
-    replays = [replay(robot, clip, gain) for gain in (1.0, cfg.replay_gain)]
+    replays = [
+        replay(robot, clip.opening(), train.control_hz * train.substeps, gain) for gain in (1.0, cfg.replay_gain)
+    ]
     findings = taken.findings + judge(curves, cfg, where) + check_terminations(robot, clip, train, where)
     record = _statistics(robot, taken.fps, clip, curves, replays, cfg)
     low = taken.floor
@@ -132,32 +134,44 @@ def check_terminations(robot: Robot, clip: Clip, cfg: TrainCfg, where: str) -> l
     out = StepBuffers.zeros(at_once, env.layout)
     never = np.zeros(at_once, bool)
     on_reference, held = np.full((2, clip.frames), Cause.NONE)
+    beyond: dict[int, list[tuple[float, float, int]]] = {}  # cause -> value, limit, frame
+    tried = np.ones(clip.frames, bool)
     for start in range(0, clip.frames, at_once):
         chosen = np.minimum(frames[:at_once] + start, clip.frames - 1)  # the last chunk repeats the last frame
         env.reset_all(out, chosen)
-        on_reference[chosen] = causes(env.view, cfg.termination, never, never)
+        on_reference[chosen] = now = causes(env.view, cfg.termination, never, never)
+        for cause in set(now.tolist()) & set(TERMINATIONS):
+            value, limit = worst(env.view, cfg.termination, cause)
+            k = int(np.where(now == cause, value / limit, 0).argmax())
+            beyond.setdefault(cause, []).append((float(value[k]), float(limit[k]), int(chosen[k])))
         if clip.frames > LONG and start % (LONG_STRIDE * at_once):
+            tried[chosen] = False
             continue
         for _ in range(HOLD_STEPS):
             reference = out.rows[:, env.layout.reference_joint_pos]
             env.step(((reference - robot.default_joint_pos) / robot.action_scale).astype(np.float32), out)
         held[chosen] = np.where(failed(out.cause), out.cause, Cause.NONE)
-    findings = _fired(on_reference, where, "on the reference itself")
-    return findings + _fired(held, where, f"after {HOLD_STEPS} steps of plain PD from a frame")
-
-
-def _fired(cause: NDArray[np.integer], where: str, when: str) -> list[Finding]:
-    """One finding per termination that fired, with the start frames, (T,)."""
     findings = []
-    for number in np.unique(cause[cause != Cause.NONE]):
-        frames = np.flatnonzero(cause == number)
-        found = f"{Cause(number).name.lower()} fires {when}, from {len(frames)} of {len(cause)} frames: {first(frames)}"
-        if when == "on the reference itself":
-            allowed, action = "no termination", "loosen train.termination or mend the clip"
-            findings.append(error("termination", where, found, allowed, action))
-        else:
-            findings.append(Finding("INFO", "termination", where, found))
+    for number, frames in _fired(on_reference):
+        found = f"{Cause(number).name.lower()} fires on the reference itself in frames {spans(frames)}"
+        if number in beyond:
+            most, allowed, frame = max(beyond[number], key=lambda b: b[0] / b[1])
+            found += f", up to {most:.3f} > {allowed:.3f} in frame {frame}"
+        action = "loosen train.termination or mend the clip"
+        findings.append(error("termination", where, found, "no termination", action))
+    told = f"after {HOLD_STEPS} steps of plain PD from"
+    for number, frames in _fired(held):
+        found = f"{Cause(number).name.lower()} fires {told} {len(frames)} of {tried.sum()} frames: {spans(frames)}"
+        findings.append(Finding("INFO", "termination", where, found))
+    if not tried.all():
+        found = f"plain PD was tried from {tried.sum()} of {clip.frames} frames, every tenth stretch of {CHUNK}"
+        findings.append(Finding("INFO", "termination", where, found))
     return findings
+
+
+def _fired(cause: NDArray[np.integer]) -> list[tuple[int, NDArray[np.intp]]]:
+    """Each termination that fired, and the frames, given the cause of each, (T,)."""
+    return [(int(number), np.flatnonzero(cause == number)) for number in np.unique(cause[cause != Cause.NONE])]
 
 
 def _statistics(
@@ -179,6 +193,7 @@ def _statistics(
         "fps": {"file": fps, "normalised": clip.fps},
         "frames": clip.frames,
         "seconds": clip.seconds,
+        "jumps": list(clip.jumps),
         "anchor_height": {"first": float(height[0]), "last": float(height[-1]), "max": float(height.max())},
         "joints": joints,
         "followability": {

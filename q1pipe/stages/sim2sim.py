@@ -68,7 +68,7 @@ def run(
     cfg: Sim2simCfg = settings["sim2sim"]
     export: ExportCfg = settings["export"]
     evaluate: EvaluateCfg = settings["evaluate"]
-    robot, clip = Robot.load(settings["robot"]), Clip.load(motion)
+    robot, clip = Robot.load(settings["robot"]), Clip.load(motion).opening()
     contract, controller = load(onnx, motion, robot)
 
     with np.load(recording) as data:

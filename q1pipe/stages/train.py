@@ -168,6 +168,7 @@ def judge(robot: Robot, clip: Clip, cfg: TrainCfg, device: torch.device) -> Eval
     the second. Worlds and starts are none of training's. Finishing is by the default limits of `evaluate`, whatever
     the verdict will go by: its settings must not change what training leaves behind.
     """
+    clip = clip.opening()
     limits, cfg = EvaluateCfg(), cfg.model_copy(update={"seed": cfg.seed + JUDGE_SEED})
     modes: tuple[Mode, ...] = ("nominal", "disturbed")
     envs = {

@@ -82,7 +82,7 @@ def policy(
         Q1Error: see `film`.
     """
     cfg: VideoCfg = settings["video"]
-    robot, clip = Robot.load(settings["robot"]), Clip.load(motion)
+    robot, clip = Robot.load(settings["robot"]), Clip.load(motion).opening()
     trained = json.loads(train_json.read_text(encoding="utf-8"))
     measured = Trajectory.load(trajectory, robot)
     error, reward = score(robot, clip, measured, settings["train"])

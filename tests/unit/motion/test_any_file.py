@@ -1,6 +1,7 @@
 """No file passes silently when it is wrong, and none brings the intake down."""
 
 import pickle
+import re
 import time
 
 import numpy as np
@@ -12,7 +13,7 @@ from q1pipe.config import MotionCfg
 from q1pipe.errors import MotionError
 from q1pipe.motion.convert import write
 from q1pipe.motion.intake import take_in
-from tests.corruptions import SINGLE, arrays_of
+from tests.corruptions import MARKED, SINGLE, arrays_of
 from tests.unit.motion.conftest import deviation
 
 FUZZED = settings(
@@ -41,6 +42,24 @@ def test_a_single_corruption_is_repaired_or_named(robot, base, tmp_path, name, s
     assert radians <= 1e-3
     if name != "flipped signs":  # the same rotations: nothing to be said
         assert {f.code for f in taken.findings} - {"limits"}
+
+
+@given(name=st.sampled_from(sorted(MARKED)), seed=st.integers(0, 2**32 - 1))
+@settings(FUZZED, max_examples=30)
+def test_what_cannot_be_undone_is_named_with_its_frames(robot, base, tmp_path, name, seed):
+    path = tmp_path / "wave.npz"
+    arrays, code, span = MARKED[name](arrays_of(base), robot, np.random.default_rng(seed))
+    np.savez(path, **arrays)
+    taken = take_in(path, robot, MotionCfg(), 50.0)
+    first, last = span.start, span.stop - 1
+    frames = f"{first}–{last}" if last > first else f"{first}"
+    assert any(f.level == "WARN" and re.search(rf"frames?:? (.*: )?{frames}\b", f.found) for f in taken.findings)
+    assert code in {f.code for f in taken.findings if f.level == "WARN"}
+    off = np.linalg.norm(taken.clip.body_pos_w - base.body_pos_w, axis=-1).max(axis=1)
+    inside = np.zeros(base.frames, bool)
+    inside[span] = True
+    assert off[~inside].max() <= 1e-4
+    assert off[inside].max() <= 0.3  # m: copies of a frame fall behind
 
 
 @pytest.mark.parametrize("name", sorted(SINGLE))

@@ -24,7 +24,7 @@ def sketch(robot):
 def test_a_hovering_sketch_comes_down_and_carries_itself(robot, sketch, monkeypatch):
     monkeypatch.setattr("q1pipe.motion.follow.SAMPLES", 32)  # enough for a stand
     monkeypatch.setattr("q1pipe.motion.follow.ITERATIONS", 3)
-    done, gap = follow(robot, sketch, 50, seed=1)
+    done, gap = follow(robot, sketch, 50, 200, seed=1)
     assert done.shape == sketch.shape
     assert gap.shape == (20,)
     assert gap.max() < 0.02
@@ -37,7 +37,7 @@ def test_a_hovering_sketch_comes_down_and_carries_itself(robot, sketch, monkeypa
     knee = robot.qpos_adr[robot.joint_names.index("left_knee_joint")]
     assert done[-1, knee] - done[0, knee] > 0.2  # it still bends its knees
 
-    again, _ = follow(robot, sketch, 50, seed=1)
+    again, _ = follow(robot, sketch, 50, 200, seed=1)
     np.testing.assert_array_equal(again, done)
 
 

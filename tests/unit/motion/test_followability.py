@@ -1,14 +1,16 @@
 """Support, carried wrench and replay on cases whose answer is known."""
 
+from dataclasses import replace
+
 import mujoco
 import numpy as np
 import pytest
 
 from q1pipe.config import MotionCfg, RobotCfg
-from q1pipe.motion.clip import from_poses
+from q1pipe.motion.clip import from_poses, stepping
 from q1pipe.motion.followability import clip_qpos, distance_outside, followability, judge, replay, score
 from q1pipe.robot import Robot
-from tests.clips import standing_clip
+from tests.clips import base_clip, standing_clip
 
 SQUARE = np.array([[0.0, 0], [1, 0], [1, 1], [0, 1], [0.5, 0.5]])
 
@@ -81,7 +83,7 @@ def test_leaning_over_the_toes_is_outside_by_the_lever(robot):
 
 
 def test_replay_of_a_stand_holds_and_of_a_turn_in_the_air_does_not(robot):
-    stand = replay(robot, standing_clip(robot), 1.0)
+    stand = replay(robot, standing_clip(robot), 200, 1.0)
     assert stand.lost == {}
     assert max(stand.turned.values()) < 5
     t = np.arange(100) / 50
@@ -89,10 +91,22 @@ def test_replay_of_a_stand_holds_and_of_a_turn_in_the_air_does_not(robot):
     quat = np.stack([np.cos(half), np.sin(half), 0 * t, 0 * t], axis=1)
     pos = np.tile([0, 0, robot.default_root_height], (100, 1))
     fiction = from_poses(robot, 50, pos, quat, np.tile(robot.default_joint_pos, (100, 1)))
-    result = replay(robot, fiction, 2.0)
+    result = replay(robot, fiction, 200, 2.0)
     assert result.turned_reference["pelvis"] == pytest.approx(180, abs=1)
     assert result.turned["pelvis"] < 20
     assert 0 < min(result.lost.values()) < 60
+
+
+def test_physics_steps_are_those_of_training_whatever_the_model_says(robot):
+    """The MJCF of another robot says 2 ms, ours 5: replayed in steps of 5 ms, both do the same."""
+    model = robot.model.__copy__()
+    model.opt.timestep = 0.002
+    clip = base_clip(robot)
+    assert replay(replace(robot, model=model), clip, 200, 1.0) == replay(robot, clip, 200, 1.0)
+    assert replay(robot, clip, 1000, 1.0) != replay(robot, clip, 200, 1.0)
+    stepped, substeps = stepping(robot, 30, 200)
+    assert substeps == 7
+    assert stepped.opt.timestep * substeps == pytest.approx(1 / 30)
 
 
 # --- what a motion asks of joints and feet

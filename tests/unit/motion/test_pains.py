@@ -2,12 +2,15 @@
 
 import os
 import pickle
+import re
 
 import numpy as np
 import pytest
 
 from q1pipe import rotations
 from q1pipe.config import MotionCfg, TrainCfg
+from q1pipe.motion.clip import Clip
+from q1pipe.motion.followability import followability
 from q1pipe.motion.intake import take_in
 from q1pipe.stages.motion import check_terminations
 from tests.clips import base_clip, standing_clip
@@ -322,6 +325,46 @@ def test_a_jump_that_lasts(intake, refused, arrays, base):
     np.testing.assert_allclose(part.clip.body_pos_w, base.body_pos_w[:120], atol=1e-5)
 
 
+def test_jumps_that_are_allowed_are_kept_and_no_velocity_crosses_them(intake, arrays, base, robot, tmp_path):
+    jumps = moved(moved(arrays, [0.5, 0, 0], slice(120, None)), [0, 0.4, 0], slice(160, None))
+    taken = intake(jumps, allow_jumps=True)
+    (line,) = lines(taken, "jump")
+    assert line.startswith("WARN [jump]")
+    assert "2 jumps: after frame 119, 159" in line
+    assert "kept; no episode crosses it" in line
+    clip = taken.clip
+    assert clip.jumps == (119, 159)
+    np.testing.assert_allclose(clip.body_pos_w, jumps["body_pos_w"], atol=1e-5)
+    # as fast as BASE; 25 m/s where the jump counted
+    assert np.abs(clip.body_lin_vel_w - base.body_lin_vel_w).max() < 0.2
+    one_sided = (clip.body_pos_w[119] - clip.body_pos_w[118]) * 50
+    np.testing.assert_allclose(clip.body_lin_vel_w[119], one_sided, atol=1e-3)
+    clip.save(tmp_path / "a.npz")
+    again = Clip.load(tmp_path / "a.npz")
+    assert again.jumps == clip.jumps
+    assert (again.opening().frames, again.opening().jumps) == (120, ())
+    with np.load(tmp_path / "a.npz") as data:  # and it stays a file for everyone
+        assert data["jumps"].tolist() == [119, 159]
+    # neither inverse dynamics nor the speed of the centre of mass see an acceleration of 1250 m/s²
+    curves, plain = (followability(robot, c, 0.01) for c in (clip, base))
+    assert np.abs(curves.carried - plain.carried).max() < 2
+    assert np.abs(curves.com_speed - plain.com_speed).max() < 0.2
+
+
+def test_time_is_changed_in_each_part_of_a_clip_that_jumps(intake, arrays):
+    """0 to 119 and 120 to 199, at twice the speed, after a second of lead-in."""
+    jump = moved(arrays, [0.5, 0, 0], slice(120, None))
+    clip = intake(jump, allow_jumps=True, speed=2, lead_in=1, hold_out=0.5, mirror=True).clip
+    assert clip.jumps == (50 + 59,)
+    assert clip.frames == 50 + 60 + 40 + 25
+    assert np.abs(clip.body_lin_vel_w).max() < 10
+
+
+def test_a_part_between_jumps_needs_two_frames(refused, arrays):
+    jumps = moved(moved(arrays, [0.5, 0, 0], slice(120, None)), [0, 0.5, 0], slice(123, None))
+    assert "1 frame between jumps at 50 Hz" in refused(jumps, allow_jumps=True, speed=4)
+
+
 def test_a_frame_that_is_elsewhere(intake, arrays, base):
     taken = intake(moved(arrays, [0.5, 0, 0], 60))
     (line,) = lines(taken, "outlier")
@@ -474,13 +517,37 @@ def test_slightly_beyond_a_limit_is_clamped(intake, robot):
 def test_terminations_on_the_reference_are_looked_at(intake, arrays, robot):
     """Only what is relative to the reference ends an episode here; a lying start breaks none of it."""
     clip = intake(arrays).clip
+    assert clip.body_pos_w[:15, 0, 2].max() < 0.2  # the pelvis, where others end an episode
     assert not [f for f in check_terminations(robot, clip, TrainCfg(), "x") if f.level == "ERROR"]
 
 
+def test_a_termination_that_fires_on_the_reference_is_named_with_frames_value_and_limit(intake, arrays, robot):
+    """The clip is 0.32 m in the floor for a while, a reset lifts the robot out: 0.32 m above its reference.
+
+    On the Q1 the limit of 0.25 m is 0.166 m, and that of the knees 0.09 m.
+    """
+    ramp = np.zeros((200, 1, 3))
+    ramp[55:96, 0, 2] = -0.32 * np.minimum(1, np.minimum(np.arange(41) / 10, np.arange(41)[::-1] / 10))
+    clip = intake({**arrays, "body_pos_w": arrays["body_pos_w"] + ramp}, allow_penetration=True).clip
+    findings = check_terminations(robot, clip, TrainCfg(), "wave.npz")
+    anchor, knees = [f for f in findings if f.level == "ERROR"]
+    # 0.032 m deeper a frame: more than 0.09 m from the third to the third last, than 0.166 m from the sixth
+    assert re.fullmatch(
+        "anchor_z fires on the reference itself in frames 61–89, up to 0.320 > 0.166 in frame ([67][0-9]|8[0-5])",
+        anchor.found,
+    )
+    assert "body_z fires on the reference itself in frames 58–60, 90–92, up to 0.160 > 0.090" in knees.found
+    assert "loosen train.termination" in anchor.action
+    strict = TrainCfg(termination={"anchor_z": 1.0, "body_z": {}})
+    assert not [f for f in check_terminations(robot, clip, strict, "wave.npz") if f.level == "ERROR"]
+
+
 def test_root_that_is_not_where_its_bodies_are(refused, arrays):
-    """A17: root z + 0.5 in the root's row only."""
+    """Root z + 0.5 in the root's row only."""
     raised = changed(arrays, "body_pos_w", (slice(None), 0, 2), arrays["body_pos_w"][:, 0, 2] + 0.5)
-    assert "22 of 23 bodies are not where root and joints put them" in refused(raised)
+    text = refused(raised)
+    assert "22 of 23 bodies are not where root and joints put them" in text
+    assert len(re.findall(r"_link 0\.500 m", text)) == 5
 
 
 # --- A18: short clips

@@ -73,7 +73,7 @@ def test_a_termination_that_fires_on_the_reference_is_an_error(robot, base):
     pos[100:, robot.body_names.index("left_knee_link"), 2] += 0.2
     findings = stage.check_terminations(robot, replace(base, body_pos_w=pos), TrainCfg(), "x")
     (finding,) = [f for f in findings if f.level == "ERROR"]
-    assert "body_z fires on the reference itself, from 100 of 200 frames: 100, 101" in finding.found
+    assert "body_z fires on the reference itself in frames 100–199, up to 0.200 > 0.090 in frame 1" in finding.found
 
 
 def test_terminations_are_the_same_in_parts(robot, base, monkeypatch):
@@ -84,6 +84,16 @@ def test_terminations_are_the_same_in_parts(robot, base, monkeypatch):
     assert whole
     monkeypatch.setattr(stage, "CHUNK", 64)
     assert stage.check_terminations(robot, clip, TrainCfg(), "x") == whole
+
+
+def test_a_long_clip_is_tried_in_parts_and_that_is_said(robot, base, monkeypatch):
+    monkeypatch.setattr(stage, "CHUNK", 8)
+    monkeypatch.setattr(stage, "LONG", 150)
+    findings = stage.check_terminations(robot, base, TrainCfg(), "x")
+    assert findings[-1].level == "INFO"
+    # of 25 stretches of 8 frames the first, eleventh and twenty-first
+    assert findings[-1].found == "plain PD was tried from 24 of 200 frames, every tenth stretch of 8"
+    assert all("of 24 frames" in f.found for f in findings[:-1])
 
 
 def test_joints_beyond_their_limits_are_named(robot, base):

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -122,6 +124,37 @@ def test_the_end_of_the_motion_is_a_truncation_with_its_true_observation(make, r
     assert (column(env, out, "reference_joint_pos") == clip.joint_pos[1]).all()
     env.step(following(env), out)
     assert out.ep_len.tolist() == [1] * 4
+
+
+def test_no_episode_crosses_a_jump(make, clip, still):
+    """A jump after frame 99: what comes to it is cut off there, with its true observation; nothing starts at it."""
+    jumping = replace(clip, jumps=(99,))
+    env, out = make(jumping, still.model_copy(update={"reset": still.reset.model_copy(update={"from_start": 0.0})}))
+    env.episodes.limit[:] = 500
+    env.reset_all(out, np.array([97, 98, 100, 150]))
+    env.step(following(env), out)
+    assert out.cause.tolist() == [Cause.NONE, Cause.MOTION_END, Cause.NONE, Cause.NONE]
+    assert out.frame.tolist() == [98, 99, 101, 151]
+    assert out.rows[:, env.layout.truncated_col].tolist() == [0, 1, 0, 0]
+    shown = out.final_obs[1, env.layout.slices["reference_joint_pos"]]
+    assert (shown == clip.joint_pos[99]).all()  # nothing follows that belongs to it
+    env.step(following(env), out)
+    assert out.cause[0] == Cause.MOTION_END
+    # every frame of a bin is drawn, but for the one that a jump follows
+    env, out = make(jumping, env.cfg, n=2000)
+    assert set(range(95, 105)) - set(env.episodes.frame.tolist()) == {99}
+
+
+def test_evaluation_of_a_clip_that_jumps_is_that_of_its_opening(make, standing, still):
+    whole, out = make(replace(standing, jumps=(20,)), still, "nominal")
+    opening, of_opening = make(replace(standing, jumps=(20,)).opening(), still, "nominal")
+    for _ in range(22):
+        whole.step(following(whole), out)
+        opening.step(following(opening), of_opening)
+        assert (out.rows == of_opening.rows).all()
+    assert out.cause.tolist() == [Cause.MOTION_END] * 4
+    assert out.ep_len.tolist() == [20] * 4
+    assert whole.episodes.frame.tolist() == [20] * 4
 
 
 def test_final_observations_are_written_only_where_truncated(make, clip, still):

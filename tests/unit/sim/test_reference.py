@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -21,8 +23,22 @@ def test_a_lookup_is_the_clip_at_the_frame(robot, clip, cfg):
     assert ref.body_pos_w.dtype == np.float32
 
 
-def test_beyond_the_end_is_the_last_frame(robot, clip, cfg):
-    assert (Reference(clip, robot, cfg).at(np.array([200, 999])).joint_pos == clip.joint_pos[-1]).all()
+def test_a_frame_follows_another_but_for_the_last_before_a_jump_and_of_all(robot, clip, cfg):
+    reference = Reference(replace(clip, jumps=(0, 50)), robot, cfg)
+    assert reference.following[[0, 1, 49, 50, 51, 198, 199]].tolist() == [0, 2, 50, 50, 52, 199, 199]
+    # nothing follows frames 0, 50, 199: episodes start before them, or after where there is no before
+    assert reference.start(np.array([0, 1, 49, 50, 51, 198, 199])).tolist() == [1, 1, 49, 49, 51, 198, 198]
+    assert Reference(clip, robot, cfg).start(np.arange(199)).tolist() == list(range(199))
+
+
+def test_a_reference_of_the_arrays_of_another_is_the_same_and_copies_nothing(robot, clip, cfg):
+    reference = Reference(replace(clip, jumps=(50,)), robot, cfg)
+    other = Reference(reference.arrays, robot, cfg)
+    assert np.shares_memory(other.root_pos_w, reference.root_pos_w)
+    assert np.shares_memory(other.joint_vel, reference.joint_vel)
+    frames = np.array([3, 120])
+    assert (other.at(frames).body_quat_w == reference.at(frames).body_quat_w).all()
+    assert (other.following == reference.following).all()
 
 
 def test_the_root_is_the_root(robot, clip, cfg):

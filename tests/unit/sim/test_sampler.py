@@ -89,3 +89,28 @@ def test_state():
     assert (other.failures != sampler.failures).any()  # a copy
     with pytest.raises(ValueError, match="7 bins, this clip has 2"):
         AdaptiveSampler(101, 50, CFG).load_state(sampler.state())
+
+
+# --- long clips
+
+
+def test_ten_minutes_are_sampled_evenly_whatever_else_fails():
+    """30 000 frames, 600 bins: each keeps ε/N, for 64 environments and for 1024, and starts reach all of the clip."""
+    rng = np.random.default_rng(0)
+    for envs in (64, 1024):
+        sampler = AdaptiveSampler(30000, 50, CFG)
+        for _ in range(20):
+            fail(sampler, rng.integers(9000, 9050, envs))
+        assert len(sampler.probs) == 600
+        assert sampler.probs.min() == pytest.approx(0.1 / 600)
+        assert sampler.probs[180] == pytest.approx(0.9 + 0.1 / 600)
+    starts = start_frames(rng.random(100_000), rng.random(100_000), sampler.probs, 30000)
+    assert set(bin_of(starts, 30000, 600)) == set(range(600))
+    even = start_frames(rng.random(100_000), rng.random(100_000), AdaptiveSampler(30000, 50, CFG).probs, 30000)
+    assert np.quantile(even, [0, 0.5, 1]) == pytest.approx([0, 15000, 29998], abs=300)
+
+
+def test_how_much_of_the_clip_an_iteration_saw():
+    sampler = AdaptiveSampler(350, 50, CFG)  # bins of 50 frames, but for the last
+    sampler.update(np.array([[0, 10], [51, 349]]), np.zeros((2, 2), np.int8))
+    assert sampler.covered == pytest.approx(3 / 7)

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -236,6 +237,29 @@ def test_workers_have_one_thread_no_accelerator_and_no_torch(pool):
 def test_too_little_shared_memory_is_said_before_it_is_used(pool):
     with pytest.raises(Q1Error, match=r"shared-memory.*MB free, 8 environments × 1000000000 steps need.*shm-size"):
         pool(1, horizon=10**9)
+
+
+@linux
+def test_workers_share_a_long_clip(tmp_path, clip, busy):
+    """The reference of ten minutes is 26 MB, and none of a worker's own.
+
+    Counted is what is a worker's own, beside that of a worker with a clip of four seconds.
+    """
+    tiled = {k: np.tile(v, (150, *[1] * (v.ndim - 1))) for k, v in vars(clip).items() if isinstance(v, np.ndarray)}
+    long = replace(clip, **tiled)
+    private = []
+    for name, each in (("short", clip), ("long", long)):
+        each.save(tmp_path / f"{name}.npz")
+        with WorkerPool(RobotCfg(), tmp_path / f"{name}.npz", busy, 2, horizon=2) as pool:
+            pool.reset()
+            pool.actions[:] = 0
+            pool.step(0)
+            assert np.isfinite(pool.rows).all()
+            text = [Path(f"/proc/{p.pid}/smaps_rollup").read_text() for p in pool._processes]
+            own = [sum(int(kb) for kb in re.findall(r"^Private_\w+:\s+(\d+) kB", t, re.MULTILINE)) for t in text]
+            private.append(np.mean(own) / 1024)
+    assert long.frames == 30000
+    assert private[1] - private[0] < 8, private
 
 
 def test_an_uneven_split_is_refused(motion, busy):
