@@ -54,4 +54,6 @@ def _mesh_reach(model: mujoco.MjModel, geom: int, direction: Array) -> Array:
         raise ValueError(f"geom {model.geom(geom).name!r} is a {kind}, which has no lowest point")
     mesh = model.geom_dataid[geom]
     start, count = model.mesh_vertadr[mesh], model.mesh_vertnum[mesh]
-    return np.max(direction @ model.mesh_vert[start : start + count].astype(direction.dtype).T, axis=-1)
+    vertices = model.mesh_vert[start : start + count].astype(direction.dtype)
+    # No matrix product: it may round a pose differently as others are computed with it
+    return sum(direction[..., i, None] * vertices[:, i] for i in range(3)).max(axis=-1)

@@ -23,6 +23,16 @@ def mul(a: Array, b: Array) -> Array:
     return out
 
 
+def mul_each(a: Array, b: Array) -> Array:
+    """Products of one rotation with several, as `mul` with a[..., None, :] but cheaper. (..., 4), (..., n, 4)."""
+    w, x, y, z = a[..., 0], a[..., 1], a[..., 2], a[..., 3]
+    rows = np.empty((*a.shape[:-1], 4, 4), a.dtype)  # a row per component of b
+    for i, row in enumerate(((w, x, y, z), (-x, w, z, -y), (-y, -z, w, x), (-z, y, -x, w))):
+        for j, component in enumerate(row):
+            rows[..., i, j] = component
+    return b @ rows
+
+
 def conj(q: Array) -> Array:
     """Inverse rotation. (..., 4)."""
     return q * np.array([1, -1, -1, -1], q.dtype)
@@ -93,6 +103,12 @@ def to_matrix(q: Array) -> Array:
     out[..., 1, 0], out[..., 1, 1], out[..., 1, 2] = 2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)
     out[..., 2, 0], out[..., 2, 1], out[..., 2, 2] = 2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)
     return out
+
+
+def up(q: Array) -> Array:
+    """World z in the rotated frame: the last row of the rotation matrix. (..., 4) -> (..., 3)."""
+    w, x, y, z = q[..., 0], q[..., 1], q[..., 2], q[..., 3]
+    return np.stack([2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)], axis=-1)
 
 
 def six(q: Array) -> Array:

@@ -13,17 +13,11 @@ from q1pipe.motion.clip import Clip
 from q1pipe.robot import Robot
 from q1pipe.sim.observations import Layout, observe
 from q1pipe.sim.physics import Ids, Physics
-from q1pipe.sim.randomization import (
-    push,
-    randomize_domain,
-    reset_states,
-    sample_starts,
-    steps_to_first_push,
-    time_limits,
-)
-from q1pipe.sim.reference import Reference, Step, Tables, relative
+from q1pipe.sim.randomization import push, randomize_domain, time_limits
+from q1pipe.sim.reference import Reference, ReferenceFrames, Step, Tables, relative
 from q1pipe.sim.rewards import REWARD_TERMS, reward_terms
 from q1pipe.sim.sampler import bin_count
+from q1pipe.sim.starts import NextStarts
 from q1pipe.sim.terminations import Cause, causes, failed, truncated
 
 Floats = NDArray[np.float32]
@@ -160,6 +154,7 @@ class TrackingEnv:
         self._default = robot.default_joint_pos.astype(np.float32)
         self._scale = robot.action_scale.astype(np.float32)
         self._rows = np.arange(n)
+        self._starts = NextStarts(self.physics, self.reference, cfg, self.env_ids)
         self.view: Step = self._look(np.zeros((n, joints), np.float32))
 
     def reset_all(self, out: StepBuffers, frames: NDArray[np.intp] | None = None) -> None:
@@ -170,14 +165,14 @@ class TrackingEnv:
             frames: (n,) start frames; none: those of the mode.
         """
         self.episodes = Episodes.zeros(self.num_envs, len(self.robot.joint_names))
-        self._write_start(self._rows, frames)
+        self._begin(self._rows, frames)
         if self.mode == "train":
             self.episodes.limit[:] = time_limits(self.cfg, self.env_ids, self.time_limit)
         self.physics.forward(self._rows)
         self.view = self._look(self.episodes.action)
         for f in fields(out):
             getattr(out, f.name)[:] = 0
-        self._observe(out)
+        observe(self.view, self.layout, out.rows)
 
     def step(self, actions: Floats, out: StepBuffers) -> None:
         """Advance by one control step, given actions (n, J), and write the results."""
@@ -189,7 +184,7 @@ class TrackingEnv:
         at_end = self.reference.following[e.frame] == e.frame  # of the motion, or of a part of it that ends by a jump
         e.length += running
 
-        self.view = self._look(previous)
+        self.view = self._look(previous, self.view.ahead)  # what was a frame ahead is here now
         cause = causes(self.view, cfg.termination, at_end, e.length >= e.limit)
         e.cause = np.where(running, cause, e.cause)
         reward_terms(self.view, cfg.reward, out.terms)
@@ -198,7 +193,7 @@ class TrackingEnv:
         self._report(reward, running, out)
 
         self._disturb()
-        self._observe(out)
+        observe(self.view, self.layout, out.rows)
 
     def save(self) -> dict[str, NDArray[Any]]:
         """All that the next step depends on, a row per environment, but for what the seed tells."""
@@ -210,16 +205,16 @@ class TrackingEnv:
             getattr(self.episodes, f.name)[:] = state[f.name]
         self.physics.load(state["physics"])
         self.view = self._look(self.episodes.action)
-        self._observe(out)
+        observe(self.view, self.layout, out.rows)
 
     def touches_floor(self, distance: float = 0.001) -> NDArray[np.bool_]:
         """Which bodies have a collision geom within a distance (m) of the floor, (n, B), all bodies but the world."""
         return self.physics.touches_floor(distance)
 
-    def _look(self, previous_action: Floats) -> Step:
-        """Compare the present state with the reference."""
+    def _look(self, previous_action: Floats, ref: ReferenceFrames | None = None) -> Step:
+        """Compare the present state with the reference, which may be known already."""
         state, frame = self.physics.state, self.episodes.frame
-        ref = self.reference.at(frame)
+        ref = ref or self.reference.at(frame)
         rel_pos_w, rel_quat_w = relative(ref, state, self.robot.tracked_anchor)
         return Step(
             robot=self.robot,
@@ -263,32 +258,26 @@ class TrackingEnv:
             ended = np.flatnonzero(e.cause)
             if len(ended):
                 e.number[ended] += 1
-                self._write_start(ended)
+                self._begin(ended)
+                self.view.ahead = self.reference.at(self.reference.following[e.frame])
                 changed.append(ended)
         ids = np.sort(np.concatenate(changed))
         if len(ids):
             self.physics.forward(ids)
 
-    def _write_start(self, ids: Ids, frame: NDArray[np.intp] | None = None) -> None:
+    def _begin(self, ids: Ids, frame: NDArray[np.intp] | None = None) -> None:
         """Put environments at the start of an episode. The physics needs a `forward` afterwards."""
-        e, cfg, env_ids = self.episodes, self.cfg, self.env_ids[ids]
-        episode = e.number[ids]
+        e = self.episodes
         if frame is None and self.mode == "train":
-            frame = sample_starts(cfg, env_ids, episode, self.bin_probs, self.reference.frames)
-            frame = self.reference.start(frame)
-        elif frame is None:
-            frame = np.zeros(len(ids), np.intp)
-        self.physics.write(ids, *reset_states(self.robot, self.reference, cfg, env_ids, episode, frame))
-        self.physics.lift_out_of_floor(ids)
-        e.frame[ids] = frame
+            coming = e.number + 1
+            coming[ids] = e.number[ids]
+            start = self._starts.sampled(ids, coming, self.bin_probs)
+        else:
+            start = self._starts.at(ids, e.number[ids], np.zeros(len(ids), np.intp) if frame is None else frame)
+        self.physics.write(ids, start.qpos, start.qvel)
+        e.frame[ids], e.until_push[ids] = start.frame, start.until_push
         e.length[ids], e.total[ids], e.cause[ids] = 0, 0, 0
         # As if the robot had been held where it is: action 0 would be the default pose, far from a robot that lies.
-        measured = self.physics.qpos[ids[:, None], self.robot.qpos_adr] + self.encoder_offset[ids]
+        measured = start.qpos[:, self.robot.qpos_adr] + self.encoder_offset[ids]
         e.action[ids] = (measured - self._default) / self._scale
         e.limit[ids] = self.time_limit
-        e.until_push[ids] = steps_to_first_push(cfg, env_ids, episode)
-
-    def _observe(self, out: StepBuffers) -> None:
-        """Write every environment's observation."""
-        self.view.ahead = self.reference.at(self.reference.following[self.episodes.frame])
-        observe(self.view, self.layout, out.rows)

@@ -77,8 +77,8 @@ def body_pos(s: Step) -> Floats:
 
 def body_ori(s: Step) -> Floats:
     """Orientations of the tracked bodies in the anchor's frame: first two columns of R each, row-major."""
-    anchor = s.state.body_quat_w[:, s.anchor, None]
-    return rotations.six(rotations.mul(rotations.conj(anchor), s.state.body_quat_w))
+    anchor = s.state.body_quat_w[:, s.anchor]
+    return rotations.six(rotations.mul_each(rotations.conj(anchor), s.state.body_quat_w))
 
 
 class Term(NamedTuple):

@@ -126,7 +126,7 @@ def relative(ref: ReferenceFrames, state: RobotState, anchor: int) -> tuple[Floa
     origin = np.concatenate([state.body_pos_w[:, anchor, :2], ref_anchor_pos[:, 2:]], axis=1)  # (n, 3)
     arm = ref.body_pos_w - ref_anchor_pos[:, None]
     pos = origin[:, None] + rotations.rotate_each(turn, arm)
-    return pos, rotations.mul(turn[:, None], ref.body_quat_w)
+    return pos, rotations.mul_each(turn, ref.body_quat_w)
 
 
 @dataclass

@@ -87,7 +87,8 @@ def _anchor_error(s: Step, cfg: TerminationCfg) -> tuple[Floats, np.float32]:
 
 
 def _lean(s: Step, cfg: TerminationCfg) -> tuple[Floats, np.float32]:
-    error = _up(s.ref.body_quat_w[:, s.anchor]) - _up(s.state.body_quat_w[:, s.anchor])  # gravity is minus up
+    up, ref_up = (rotations.up(x.body_quat_w[:, s.anchor]) for x in (s.state, s.ref))
+    error = ref_up - up  # gravity is minus up
     return np.abs(error[:, 2]) if cfg.tilt_axis == "z" else np.sqrt(np.square(error).sum(axis=1)), np.float32(cfg.tilt)
 
 
@@ -126,8 +127,3 @@ def describe(robot: Robot, cfg: TerminationCfg) -> list[tuple[str, str]]:
         ("motion_end", "the last frame was scored, or the last before a jump (truncation)"),
         ("time_out", "the episode is long enough (truncation)"),
     ]
-
-
-def _up(q: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The world's z axis in a body's frame. (n, 4) -> (n, 3)."""
-    return rotations.to_matrix(q)[:, 2]

@@ -35,6 +35,8 @@ def test_against_scipy(quats):
     a, b = quats
     v = RNG.standard_normal((50, 3))
     np.testing.assert_allclose(rotations.to_matrix(rotations.mul(a, b)), (scipy(a) * scipy(b)).as_matrix(), atol=1e-12)
+    np.testing.assert_allclose(rotations.mul_each(a, b[:, None])[:, 0], rotations.mul(a, b), atol=1e-12)
+    np.testing.assert_allclose(rotations.up(a), scipy(a).inv().apply([0, 0, 1]), atol=1e-12)
     np.testing.assert_allclose(rotations.rotate(a, v), scipy(a).apply(v), atol=1e-12)
     np.testing.assert_allclose(rotations.rotate_inv(a, v), scipy(a).inv().apply(v), atol=1e-12)
     np.testing.assert_allclose(rotations.angle(a), scipy(a).magnitude(), atol=1e-9)

@@ -160,7 +160,11 @@ def test_what_is_in_the_floor_is_lifted_onto_it(physics, robot, about):
     stand(physics)
     physics.qpos[:, 3:7] = about("x", 70)
     physics.qpos[:, 2] = [0.05, 0.1, 2]
-    physics.lift_out_of_floor(np.arange(3))
+    before = physics.qpos.copy()
+    lifted = physics.qpos.copy()
+    physics.lift_out_of_floor(lifted)
+    assert np.array_equal(physics.qpos, before)
+    physics.qpos[:] = lifted
     physics.forward(np.arange(3))
     lowest = physics.geom_heights().min(axis=1)
     assert lowest[:2] == pytest.approx([0, 0], abs=1e-9)
