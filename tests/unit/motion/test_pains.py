@@ -1,4 +1,8 @@
-"""What people suffer from with motion files, one test a kind: reproduced on BASE, with the numbers of the answer."""
+"""What people suffer from with motion files, one test a kind: reproduced on BASE, with the numbers of the answer.
+
+A19, long clips, is in test_stage.py, sim/test_sampler.py and sim/test_workers.py; A20, no motion but the one that was
+asked for, in workflow/test_names_and_errors.py and workflow/test_sources.py.
+"""
 
 import io
 import os
