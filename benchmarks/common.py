@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -10,18 +12,40 @@ from q1pipe.config import Sections, Settings, merged
 from q1pipe.motion.clip import Clip
 from q1pipe.motion.intake import take_in
 from q1pipe.robot import Robot
+from q1pipe.stages import device, train
 
 ROOT = Path(__file__).resolve().parent.parent
 MOTION = "getUp"
 
 
-def laptop(**train: object) -> Sections:
+def full(**changes: object) -> Sections:
+    """The settings of `config/config.yaml`, with some of `train` changed."""
+    return _settings(["config.yaml"], changes)
+
+
+def laptop(**changes: object) -> Sections:
     """The settings of `--configfile config/laptop.yaml`, with some of `train` changed."""
-    files = [yaml.safe_load((ROOT / "config" / name).read_text("utf-8")) for name in ("config.yaml", "laptop.yaml")]
-    return Settings(merged(*files, {"train": train})).of(MOTION)
+    return _settings(["config.yaml", "laptop.yaml"], changes)
+
+
+def _settings(names: list[str], changes: dict[str, object]) -> Sections:
+    files = [yaml.safe_load((ROOT / "config" / name).read_text("utf-8")) for name in names]
+    return Settings(merged(*files, {"train": changes})).of(MOTION)
 
 
 def get_up(sections: Sections) -> Clip:
     """The shipped clip at the control rate."""
     source = ROOT / "config" / f"{MOTION}.npz"
     return take_in(source, Robot.load(sections.robot), sections.motion, sections.train.control_hz).clip
+
+
+def train_run(folder: Path, sections: Sections, workers: int) -> dict[str, Any]:
+    """train.json of a training run in a folder, which goes on where it is."""
+    folder.mkdir(parents=True, exist_ok=True)
+    motion, chosen = folder / "motion.npz", folder / "device.json"
+    get_up(sections).save(motion)
+    settings = {"robot": sections.robot, "train": sections.train, "device": sections.device}
+    device.run(chosen, settings)
+    outputs = (folder / "policy.pt", folder / "train.csv", folder / "train.json")
+    train.run(motion, chosen, chosen, folder / "runs", *outputs, workers, settings)
+    return json.loads(outputs[-1].read_text(encoding="utf-8"))

@@ -350,6 +350,30 @@ def sheet(
         logger.info(f"{out}: first frame top left, last frame bottom right")
 
 
+@app.command()
+def bench(
+    source: MotionFile,
+    config: ConfigFiles = None,
+    workers: Annotated[str, typer.Option(help="numbers of workers to try, such as 8,16,32; else all that fit")] = "",
+    rounds: Annotated[int, typer.Option(min=1, help="of each; figures are medians")] = 5,
+    out: Annotated[Path | None, typer.Option(help="JSON file")] = None,
+) -> None:
+    """Measure how fast this machine trains a motion, by number of workers, and where the time goes."""
+    with _reported() as logger:
+        from rich.console import Console
+
+        from q1pipe.stages import bench as stage
+
+        try:
+            tried = [int(word) for word in workers.split(",") if word]
+        except ValueError:
+            raise ConfigError(error("workers", "--workers", workers, "numbers such as 8,16,32")) from None
+        record = stage.run(source, _sections(source, config, None), tried, rounds, out)
+        for table in stage.tables(record):
+            Console().print(table)
+        logger.info("train.num_workers: %d is the fastest here", record["recommended_workers"])
+
+
 def _sections(source: Path, config: list[Path] | None, fps: float | None) -> Sections:
     """The settings that the workflow would use for a motion file: those of its name, and `Q1_XML`."""
     import yaml
