@@ -43,5 +43,5 @@ def license_note(results: Results, cfg: PackageCfg) -> str:
         clip = "not stated. Ask whoever made it before you pass it on; set package.license to state it."
     return (
         f"The clip config/{results['motion']['source']}, and with it motion.npz, the policy, videos and report made"
-        f" from it:\n{clip}\n\nq1pipe, and deploy/run_policy.py, which is a file of it: Apache-2.0.\n"
+        f" from it:\n{clip}\n\nq1pipe, and deploy/run_policy.py and check.py, which are files of it: Apache-2.0.\n"
     )
