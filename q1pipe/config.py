@@ -321,6 +321,9 @@ class SafetyCfg(Section):
     max_saturation: Share = Field(0.05, description="share of a joint's steps that ask for more than its torque limit")
     max_speed: Positive = Field(20.0, description="rad/s of any joint; the vendor gives no figure")
     max_beyond_limit: NonNegative = Field(0.05, description="rad of any joint beyond its hard limits")
+    max_target_beyond: NonNegative = Field(
+        0.4, description="rad of a target beyond a joint's hard limits; targets are not clamped"
+    )
     max_soft_limit: Share = Field(0.1, description="share of the steps with a joint beyond its soft limits")
     max_first_change: Positive = Field(0.5, description="rad from the measured pose to the first target")
     damping: Positive = Field(5.0, description="N·m·s/rad, of the last command: stiffness 0, this damping")

@@ -97,6 +97,11 @@ TABLE: dict[str, tuple[str, str]] = {
     ),
     "joint speed": ("joint speed", "关节速度"),
     "beyond hard limits": ("beyond hard limits", "超出硬限位"),
+    "targets beyond hard limits": ("targets beyond hard limits", "目标超出硬限位"),
+    "steps with a target beyond hard limits": (
+        "steps with a target beyond hard limits",
+        "目标超出硬限位的步数占比",
+    ),
     "steps beyond soft limits": ("steps beyond soft limits", "超出软限位的步数占比"),
     "joint speed after the damping command (#)": (
         "joint speed after the damping command (#)",

@@ -304,6 +304,18 @@ def test_stage_writes_worlds_gates_safety_and_a_trajectory(ran, exported, robot)
     assert ran["nominal_success"] == [True] * EPISODES
 
 
+def test_other_versions_and_another_model_than_the_training_s_are_warnings(ran, robot, exported):
+    """The small policy says that it was trained with version 0 of everything; onnxruntime trains nothing."""
+    (finding,) = ran["findings"]
+    assert (finding["level"], finding["code"], finding["where"]) == ("WARN", "versions", "sim2sim")
+    here = ran["versions"]
+    assert finding["found"].startswith(f"trained on mujoco 0, numpy 0, here mujoco {here['mujoco']}, numpy")
+    assert sim2sim.other_robot(exported.contract(), robot) == []
+    (other,) = sim2sim.other_robot(replace(exported.contract(), robot_sha="0" * 12), robot)
+    assert other.code == "other-robot"
+    assert robot.sha in other.found
+
+
 def test_stage_stops_at_a_difference_and_says_so_in_its_record(exported, tmp_path):
     recording = exported.recording()
     recording["observation"][5, 60] += 0.1  # joint_pos of a hip

@@ -203,15 +203,6 @@ def test_ghost_and_slow_motion(robot: Robot, clip: Clip, tmp_path: Path, ghost: 
 # --- where nothing can be drawn
 
 
-@pytest.fixture
-def no_opengl(tmp_path: Path) -> dict[str, str]:
-    """An environment in which no back-end imports."""
-    for name in ("OpenGL", "glfw"):
-        (tmp_path / "hidden" / name).mkdir(parents=True)
-        (tmp_path / "hidden" / name / "__init__.py").write_text(f"raise ImportError('no {name} here')")
-    return {"PYTHONPATH": str(tmp_path / "hidden")}
-
-
 def test_without_opengl_a_placeholder_says_why(clip: Clip, tmp_path: Path, no_opengl: dict[str, str]) -> None:
     made = reference(tmp_path, clip, env=no_opengl)
     assert made.result.returncode == 0, made.result.stderr
