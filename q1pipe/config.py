@@ -356,7 +356,7 @@ class VideoCfg(Section):
     width: Annotated[int, Field(ge=32, le=7680)] = Field(640, description="pixels; rounded up to even")
     height: Annotated[int, Field(ge=32, le=4320)] = Field(480, description="pixels; rounded up to even")
     fps: Annotated[int, Field(ge=1, le=240)] = Field(50, description="frames per second of the file")
-    codec: str = Field("libx264", description="ffmpeg's name of the encoder; mpeg4 where it is not there")
+    codec: str = Field("libx264", description="ffmpeg's name of the encoder; else mpeg4, else a GIF")
     crf: Annotated[int, Field(ge=0, le=51)] = Field(23, description="of libx264: lower is better and larger")
     azimuth: float = Field(235.0, description="degrees, where the camera looks")
     elevation: float = Field(-15.0, description="degrees, negative looks down")

@@ -71,7 +71,7 @@ def render_index(motions: Mapping[str, Mapping[str, Any]], language: str) -> str
     """results/index.html.
 
     Args:
-        motions: name -> the records ``eval``, ``train`` and ``policy_video`` of a motion.
+        motions: name -> the records ``eval`` and ``train`` of a motion, and ``video``, the file of the policy's.
         language: en or zh.
     """
     w = Words(language)
@@ -79,6 +79,7 @@ def render_index(motions: Mapping[str, Mapping[str, Any]], language: str) -> str
         {
             "name": name,
             "link": quote(name),
+            "video": r["video"],
             "passed": r["eval"]["verdict"] == "pass",
             "gates": r["eval"]["gates"],
             "numbers": [
@@ -198,14 +199,17 @@ def heat(worlds: Mapping[str, Mapping[str, Any]], definitions: Mapping[str, str]
 
 def _video(results: Results, which: str, cfg: ReportCfg, w: Words) -> dict[str, Any]:
     """A video inside the page when it is small, else beside it; or why there is none."""
-    record, mp4 = results[f"{which}_video"], results.folder / f"{which}.mp4"
+    record = results[f"{which}_video"]
+    made = results.folder / record.get("file", f"{which}.mp4")
+    kind = "image/gif" if made.suffix == ".gif" else "video/mp4"
     title = w[f"{which}_video"] if which == "reference" or record["ghost"] else w.policy_video_plain
-    inside = record["drawn"] and mp4.stat().st_size <= 1e6 * cfg.embed_mb
+    inside = record["drawn"] and made.stat().st_size <= 1e6 * cfg.embed_mb
     return {
         "title": title,
         "drawn": record["drawn"],
         "reason": record["reason"],
-        "source": _data(mp4, "video/mp4") if inside else mp4.name,
+        "plays": kind == "video/mp4",
+        "source": _data(made, kind) if inside else made.name,
         "poster": _data(results.folder / f"{which}.png", "image/png"),
         "sheet": _data(results.folder / f"{which}_sheet.png", "image/png"),
         "width": record["size"][0],

@@ -184,6 +184,11 @@ TABLE: dict[str, tuple[str, str]] = {
     "contacts": ("bodies on the floor", "接地部件数"),
     "findings": ("Findings", "发现"),
     "no_findings": ("Nothing to complain about.", "没有问题。"),
+    "doubts": ("To keep in mind", "请注意"),
+    "quoted": ("", "以下为程序原文（英文）：级别 [类型] 位置 — 发现 — 允许 — 建议。"),
+    "ERROR": ("ERROR", "错误"),
+    "WARN": ("WARN", "警告"),
+    "INFO": ("INFO", "提示"),
     "clip": ("clip", "片段"),
     "clip_facts": (
         "{frames} frames, {seconds} s at {fps} Hz; the file has {file_fps} Hz",

@@ -90,7 +90,7 @@ def test_text_cannot_leave_a_script() -> None:
 
 
 def test_every_word_is_in_both_languages() -> None:
-    assert all(len(pair) == 2 and all(pair) for pair in TABLE.values())
+    assert all(len(pair) == 2 and all(pair) for key, pair in TABLE.items() if key != "quoted")  # findings are English
     for english, chinese in TABLE.values():  # the same places to fill in
         assert sorted(re.findall(r"\{\w+\}", english)) == sorted(re.findall(r"\{\w+\}", chinese))
         assert english.count("#") == chinese.count("#")

@@ -39,7 +39,7 @@ def test_without_opengl_it_says_what_is_missing(tmp_path, no_opengl):
     base_clip(Robot.load(RobotCfg())).save(tmp_path / "base.npz")
     result = sheet(tmp_path / "base.npz", tmp_path / "base.png", **no_opengl)
     assert result.returncode == 2
-    assert "ERROR [opengl] MUJOCO_GL — nothing draws (egl: ImportError: " in result.stderr
+    assert "ERROR [opengl] MUJOCO_GL — nothing draws (egl: " in result.stderr
     assert "Traceback" not in result.stderr
     assert not (tmp_path / "base.png").exists()
 
