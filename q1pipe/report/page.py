@@ -55,9 +55,10 @@ def render(results: Results, rows: list[dict[str, float]], cfg: ReportCfg) -> st
         start_end=start_end(results["train"], w),
         resources=_resources(results, rows, w),
         motion=_motion(results["motion"], w),
+        rules=_rules(results["sim2sim"]["safety"]["rules"], w),
         joints=results["motion"].get("joints", {}),
         heat=heat(results["sim2sim"]["worlds"], results["sim2sim"].get("definitions", {})),
-        chain=_chain(results),
+        chain=_chain(results, w),
         settings=settings_yaml(results.args["train"]),
         reproduce=advice.reproduce(results),
         advice=advice.next_steps(results, w),
@@ -146,13 +147,33 @@ def gate_groups(gates: Iterable[Mapping[str, Any]], w: Words) -> list[dict[str, 
             label = w.phrase(world)
         else:
             label = f"{w.phrase(world)} · {w.known(last)}"
-        show = share if last in SHARES else number
-        groups[group].append({**gate, "label": label, "shown": show(gate["value"])})
+        groups[group].append({**gate, "label": label, **_shown(gate, last)})
     return [
         {"title": w[f"gates_{name}"], "gates": members, "passed": all(gate["passed"] for gate in members)}
         for name, members in groups.items()
         if members
     ]
+
+
+def _shown(gate: Mapping[str, Any], quantity: str) -> dict[str, str]:
+    """Value and limit of a gate for people: shares as per cent, both in the same form."""
+    sign, limit, *unit = gate["allowed"].split()
+    show = share if quantity in SHARES or unit == ["share"] else number
+    unit = [] if unit == ["share"] else unit
+    sign = {">=": "≥", "<=": "≤"}.get(sign, sign)
+    return {"shown": show(gate["value"]), "limit": " ".join([sign, show(float(limit)), *unit])}
+
+
+def _rules(rules: Iterable[Mapping[str, Any]], w: Words) -> list[dict[str, Any]]:
+    """The rows of the safety table: as the gates, with where it is worst."""
+    rows = []
+    for rule in rules:
+        is_share = rule["unit"] == "share"
+        show = share if is_share else number
+        allowed = "" if rule["allowed"] is None else show(rule["allowed"])
+        shown = {"label": w.phrase(rule["rule"]), "shown": show(rule["value"]), "limit": allowed}
+        rows.append({**rule, **shown, "unit": "" if is_share else rule["unit"]})
+    return rows
 
 
 def start_end(train: Mapping[str, Any], w: Words) -> list[dict[str, str]]:
@@ -251,18 +272,18 @@ def _motion(record: Mapping[str, Any], w: Words) -> list[tuple[str, str]]:
     return facts
 
 
-def _chain(results: Results) -> list[tuple[str, str, str]]:
+def _chain(results: Results, w: Words) -> list[tuple[str, str, str]]:
     """(file, hash, what it was made of), from the clip to the verdict."""
     hashes, train = results.hashes, results["train"]
     source = results["motion"]
     export = results["export"]["hashes"]
     return [
         (source["source"], source["hashes"]["source"], ""),
-        ("robot", train["hashes"]["robot"], ""),
-        ("motion.npz", hashes["motion.npz"], f"{source['source']}, robot"),
-        (f"runs/{train['fingerprint']}", train["fingerprint"], "motion.npz, robot, settings, code"),
+        (w.robot, train["hashes"]["robot"], ""),
+        ("motion.npz", hashes["motion.npz"], f"{source['source']}, {w.robot}"),
+        (f"runs/{train['fingerprint']}", train["fingerprint"], f"motion.npz, {w.robot}, {w.settings_and_code}"),
         ("policy.pt", hashes["policy.pt"], f"runs/{train['fingerprint']}"),
-        ("policy.onnx", hashes["policy.onnx"], "policy.pt, robot, motion.npz"),
+        ("policy.onnx", hashes["policy.onnx"], f"policy.pt, {w.robot}, motion.npz"),
         ("policy_with_reference.onnx", export["policy_with_reference.onnx"], "policy.pt, motion.npz"),
         ("recording.npz", export["recording.npz"], "policy.pt, motion.npz"),
         ("sim2sim.json", "", "policy.onnx, recording.npz, motion.npz"),
