@@ -46,8 +46,8 @@ def test_page(browser: Browser, pages: dict[str, Path], tmp_path: Path, name: st
         "charts": "document.querySelectorAll('.plot').length",
         "drawn": "[...document.querySelectorAll('.plot')].filter(p => p.querySelector('svg path')).length",
         "videos": "[...document.querySelectorAll('video')].map(v => v.readyState > 0 && v.videoWidth)",
-        "squeezed": "[...document.querySelectorAll('td')].filter(c => c.offsetHeight > 1.5 * c.offsetWidth)"
-        ".map(c => c.className == 'mark' ? '' : c.innerText).join('')",
+        "squeezed": "[...document.querySelectorAll('td:not(.mark)')].filter(c => c.offsetHeight > 1.5 * c.offsetWidth)"
+        ".map(c => c.innerText).join()",
     }
     seen = browser.look(pages[name], size, dark, picture, **values)
     assert seen.said == []
