@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from importlib import resources
-
-import jinja2
-
 from q1pipe.config import PackageCfg
 from q1pipe.report import advice
-from q1pipe.report.page import duration, metric, number, settings_yaml
+from q1pipe.report.fill import template
+from q1pipe.report.page import settings_yaml
 from q1pipe.report.results import Results
 
 METRICS = "success_rate finish_rate mean_rew ep_ret ep_len r_mpkpe mpkpe torque_use torque_peak".split()
@@ -16,16 +13,7 @@ METRICS = "success_rate finish_rate mean_rew ep_ret ep_len r_mpkpe mpkpe torque_
 
 def contribution(results: Results, cfg: PackageCfg) -> str:
     """CONTRIBUTION.md: what was changed, how it was measured, and where."""
-    loader = jinja2.FileSystemLoader(str(resources.files("q1pipe") / "report/templates"))
-    environment = jinja2.Environment(
-        loader=loader,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters |= {"number": number, "metric": metric, "duration": duration}
-    return environment.get_template("contribution.md").render(
+    return template("contribution.md").render(
         r=results,
         cfg=cfg,
         metrics=METRICS,

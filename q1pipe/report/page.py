@@ -4,28 +4,26 @@ from __future__ import annotations
 
 import base64
 import json
-import math
 from collections.abc import Iterable, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import jinja2
 import yaml
 from markupsafe import Markup
 
 from q1pipe.config import ReportCfg, TrainCfg
 from q1pipe.files import finite
 from q1pipe.report import advice, plots
+from q1pipe.report.fill import template
+from q1pipe.report.numbers import NOT_AVAILABLE, SHARES, duration, metric, number, share
 from q1pipe.report.results import Results
 from q1pipe.report.words import Words
 
-NOT_AVAILABLE = "n/a"
 METRICS = "success_rate finish_rate mean_rew ep_ret ep_len mpkpe r_mpkpe joint_vel_error ee_pos_error".split()
 METRICS += "ee_ori_error action_rate torque_use torque_peak soft_limit_use".split()
 HEAT = ("success_rate", "finish_rate", "mpkpe", "r_mpkpe", "joint_vel_error", "torque_use", "torque_peak")
-SHARES = {"success_rate", "finish_rate", "torque_use", "torque_peak", "soft_limit_use"}
 GROUPS = ("parity", "safety", "sim2sim")  # first part of a gate's name; else it is the evaluation's
 CURVES = ("mean_rew", "ep_ret", "ep_len")
 
@@ -42,7 +40,7 @@ def render(results: Results, rows: list[dict[str, float]], cfg: ReportCfg) -> st
 
     w = Words(cfg.language)
     charts = {"training": plots.training(rows, results["train"], w), "motion": plots.motion(results["motion"], w)}
-    return _template("report.html").render(
+    return template("report.html").render(
         w=w,
         r=results,
         title=results.name,
@@ -94,39 +92,7 @@ def render_index(motions: Mapping[str, Mapping[str, Any]], language: str) -> str
         }
         for name, r in motions.items()
     ]
-    return _template("index.html").render(w=w, cards=cards, style=Markup(_asset("style.css")))
-
-
-# --- numbers for people
-
-
-def number(value: Any) -> str:
-    """Four digits, thousands apart; n/a for what is not a number."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        return NOT_AVAILABLE
-    if value == int(value) and abs(value) < 1e15:
-        return f"{int(value):,}"
-    return f"{value:,.0f}" if abs(value) >= 1e5 else f"{value:.4g}"
-
-
-def share(value: Any) -> str:
-    """Per cent."""
-    text = number(value)
-    return text if text == NOT_AVAILABLE else f"{100 * value:.1f} %"
-
-
-def metric(value: Any, name: str) -> str:
-    """A metric in its own form."""
-    return share(value) if name in SHARES else number(value)
-
-
-def duration(seconds: Any) -> str:
-    """Seconds, minutes or hours."""
-    if number(seconds) == NOT_AVAILABLE:
-        return NOT_AVAILABLE
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+    return template("index.html").render(w=w, cards=cards, style=Markup(_asset("style.css")))
 
 
 # --- parts of the page
@@ -312,15 +278,6 @@ def different(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[st
 
 
 # --- how a page is put together
-
-
-def _template(name: str) -> jinja2.Template:
-    loader = jinja2.FileSystemLoader(str(resources.files("q1pipe") / "report/templates"))
-    environment = jinja2.Environment(
-        loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters |= {"number": number, "share": share, "metric": metric, "duration": duration}
-    return environment.get_template(name)
 
 
 def _asset(name: str) -> str:

@@ -177,7 +177,7 @@ def record(
     """Play nominal episodes in the training's simulation.
 
     Returns:
-        The first episode step by step, for `sim2sim.replay`; and all steps of all episodes by what was measured,
+        The first episode step by step, for `openloop.replay`; and all steps of all episodes by what was measured,
         observed, done and aimed at, a row per step, for parity and the golden vectors.
     """
     env = TrackingEnv(robot, clip, cfg, np.arange(episodes), "nominal")

@@ -15,20 +15,10 @@ import numpy as np
 
 from q1pipe.config import EvaluateCfg, ExportCfg, Sim2simCfg
 from q1pipe.deploy.contract import Contract, check, sha256
+from q1pipe.deploy.openloop import Row, differences, replay
 from q1pipe.deploy.run_policy import Controller
 from q1pipe.deploy.safety import audit
-from q1pipe.deploy.sim2sim import (
-    Judge,
-    Limits,
-    Outcome,
-    Row,
-    close_loop,
-    damped,
-    differences,
-    floor_forces,
-    replay,
-    widths,
-)
+from q1pipe.deploy.sim2sim import Judge, Limits, Outcome, close_loop, damped, floor_forces, widths
 from q1pipe.deploy.worlds import NOMINAL, worlds
 from q1pipe.errors import Finding, Q1Error, error, warn
 from q1pipe.files import replacing, write_json

@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from q1pipe.config import EvaluateCfg, RobotCfg, Sim2simCfg
+from q1pipe.deploy.openloop import differences, replay
 from q1pipe.deploy.run_policy import Controller
-from q1pipe.deploy.sim2sim import Judge, Limits, close_loop, damped, differences, replay
+from q1pipe.deploy.sim2sim import Judge, Limits, close_loop, damped
 from q1pipe.deploy.worlds import NOMINAL, Simulation, World, worlds
 from q1pipe.errors import Q1Error
 from q1pipe.motion.clip import from_poses
