@@ -4,9 +4,11 @@
 # make clean    the environment and caches; results/ stays (snakemake clean removes it)
 #
 # Each makes its own environment first, with the torch that was tested: make TORCH="torch==2.8.0" PYTHON=python3.12 run
+# The oldest supported physics: make VENV=.venv-oldest MUJOCO="mujoco==3.17.0" test
 
 PYTHON ?= python3.11
 TORCH ?= torch==2.13.0
+MUJOCO ?=
 VENV ?= .venv
 CORES ?= 2
 
@@ -37,6 +39,6 @@ clean:
 
 $(INSTALLED): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet "$(TORCH)"
+	$(BIN)/python -m pip install --quiet "$(TORCH)" $(if $(MUJOCO),"$(MUJOCO)")
 	$(BIN)/python -m pip install --quiet --editable ".[dev]"
 	touch $@

@@ -342,6 +342,9 @@ def sheet(
 ) -> None:
     """Draw a motion as one picture, which a person looks at first."""
     with _reported() as logger:
+        from q1pipe.report.opengl import choose
+
+        _told(choose().or_error(), logger)  # before anything imports mujoco
         from q1pipe.report.sheet import sheet_file
 
         sections = _sections(source, config, fps)

@@ -322,6 +322,9 @@ class SafetyCfg(Section):
     max_saturation: Share = Field(0.05, description="share of a joint's steps that ask for more than its torque limit")
     max_speed: Positive = Field(20.0, description="rad/s of any joint; the vendor gives no figure")
     max_beyond_limit: NonNegative = Field(0.05, description="rad of any joint beyond its hard limits")
+    max_target_beyond: NonNegative = Field(
+        0.4, description="rad of a target beyond a joint's hard limits; targets are not clamped"
+    )
     max_soft_limit: Share = Field(0.1, description="share of the steps with a joint beyond its soft limits")
     max_first_change: Positive = Field(0.5, description="rad from the measured pose to the first target")
     damping: Positive = Field(5.0, description="N·m·s/rad, of the last command: stiffness 0, this damping")
@@ -354,7 +357,7 @@ class VideoCfg(Section):
     width: Annotated[int, Field(ge=32, le=7680)] = Field(640, description="pixels; rounded up to even")
     height: Annotated[int, Field(ge=32, le=4320)] = Field(480, description="pixels; rounded up to even")
     fps: Annotated[int, Field(ge=1, le=240)] = Field(50, description="frames per second of the file")
-    codec: str = Field("libx264", description="ffmpeg's name of the encoder; mpeg4 where it is not there")
+    codec: str = Field("libx264", description="ffmpeg's name of the encoder; else mpeg4, else a GIF")
     crf: Annotated[int, Field(ge=0, le=51)] = Field(23, description="of libx264: lower is better and larger")
     azimuth: float = Field(235.0, description="degrees, where the camera looks")
     elevation: float = Field(-15.0, description="degrees, negative looks down")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -92,8 +92,7 @@ class Contract:
         action_example: an action and the target that it means.
         root_body_name: floating base.
         end_effector_names: bodies.
-        imu_chain: rotations from the root to the IMU, as `chain` makes them.
-        anchor_chain: rotations from the root to the anchor.
+        imu_to_anchor: rotations from the IMU's frame to the anchor's, as `chain` makes them.
         quaternion_order: of every quaternion.
         motion: name of the clip.
         motion_sha256: of motion.npz.
@@ -129,8 +128,7 @@ class Contract:
     action_example: dict[str, list[float]] = _key(TABLE)
     root_body_name: str = _key(TEXT)
     end_effector_names: tuple[str, ...] = _key(NAMES)
-    imu_chain: list[dict[str, Any]] = _key(TABLE)
-    anchor_chain: list[dict[str, Any]] = _key(TABLE)
+    imu_to_anchor: list[dict[str, Any]] = _key(TABLE)
     quaternion_order: str = _key(TEXT)
     motion: str = _key(TEXT)
     motion_sha256: str = _key(TEXT)
@@ -188,40 +186,60 @@ def observation_names(layout: list[dict[str, Any]]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(BEYONDMIMIC[term["name"]] for term in layout))
 
 
-def chain(model: mujoco.MjModel, root: int, body: int, quat: Floats | None = None) -> list[dict[str, Any]]:
-    """The rotations from one body's frame to that of a body below it: ``{"quat"}`` or ``{"joint", "axis", "zero"}``.
+def chain(model: mujoco.MjModel, site: int, body: int) -> list[dict[str, Any]]:
+    """The rotations from a site's frame to a body's: each ``{"quat"}``, or a joint's ``{"joint", "axis", "zero"}``.
 
     Multiplied in order, a joint's as the turn about its axis by (position - zero), they give the body's orientation in
-    the root's frame: what a robot needs that has its IMU on one body and its anchor on another.
+    the site's frame: what a robot needs that has its IMU on one body and its anchor on another.
 
     Args:
         model: the robot's.
-        root: body id.
-        body: body id, the root or below it.
-        quat: (4,) a last rotation, of a frame fixed to the body.
+        site: id, of the IMU.
+        body: id, of the anchor.
 
     Raises:
-        RobotError: the body is not below the root.
+        RobotError: something else than hinges is between the two.
     """
-    bodies: list[int] = []
-    while body != root:
-        if not body:
-            found = f"the IMU or the anchor is not below {model.body(root).name}"
-            raise RobotError(
-                error("robot-chain", "robot", found, "a body of the robot", "set robot.imu and robot.anchor")
-            )
-        bodies.insert(0, body)
-        body = int(model.body_parentid[body])
-    steps: list[dict[str, Any]] = []
-    for b in bodies:
-        steps.append({"quat": model.body_quat[b].tolist()})
-        first_joint = int(model.body_jntadr[b])
-        for j in range(first_joint, first_joint + int(model.body_jntnum[b])):
-            zero = float(model.qpos0[model.jnt_qposadr[j]])
-            steps.append({"joint": model.joint(j).name, "axis": model.jnt_axis[j].tolist(), "zero": zero})
-    if quat is not None:
-        steps.append({"quat": quat.tolist()})
+    up, down = ([*_above(model, b)] for b in (int(model.site_bodyid[site]), body))
+    while up and down and up[-1] == down[-1]:  # what is above both
+        up, down = up[:-1], down[:-1]
+    steps = [{"quat": _inverse(model.site_quat[site])}]
+    for b in up:
+        steps += [*({**hinge, "axis": (-np.array(hinge["axis"])).tolist()} for hinge in reversed(_hinges(model, b)))]
+        steps.append({"quat": _inverse(model.body_quat[b])})
+    for b in reversed(down):
+        steps += [{"quat": model.body_quat[b].tolist()}, *_hinges(model, b)]
     return [step for step in steps if step.get("quat") != [1.0, 0.0, 0.0, 0.0]]
+
+
+def _above(model: mujoco.MjModel, body: int) -> Iterator[int]:
+    """A body and those that it hangs on, up to the world."""
+    while body:
+        yield body
+        body = int(model.body_parentid[body])
+
+
+def _hinges(model: mujoco.MjModel, body: int) -> list[dict[str, Any]]:
+    """The joints by which a body turns in its parent's frame."""
+    first_joint, count = int(model.body_jntadr[body]), int(model.body_jntnum[body])
+    joints = range(first_joint, first_joint + count)
+    if strange := [model.joint(j).name for j in joints if model.jnt_type[j] != mujoco.mjtJoint.mjJNT_HINGE]:
+        found = f"{', '.join(strange)} of {model.body(body).name} is between them"
+        action = "set robot.imu and robot.anchor"
+        raise RobotError(error("robot-chain", "robot: imu, anchor", found, "hinges only, on one robot", action))
+    return [
+        {
+            "joint": model.joint(j).name,
+            "axis": model.jnt_axis[j].tolist(),
+            "zero": float(model.qpos0[model.jnt_qposadr[j]]),
+        }
+        for j in joints
+    ]
+
+
+def _inverse(quat: Floats) -> list[float]:
+    values: list[float] = (quat * np.array([1.0, -1.0, -1.0, -1.0]) + 0.0).tolist()  # + 0: no negative zero
+    return values
 
 
 def check(contract: Contract, robot: Robot, widths: Mapping[str, int], inputs: int, where: str) -> list[Finding]:

@@ -12,12 +12,21 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
-from q1pipe.deploy import run_policy
+from q1pipe.deploy import check, run_policy
 from q1pipe.deploy.contract import Contract
 from q1pipe.files import publish, replacing
 from q1pipe.robot import Robot
 
-FILES = ("policy.onnx", "motion.npz", "deploy.yaml", "golden.npz", "golden.csv", "run_policy.py", "README.md")
+FILES = (
+    "policy.onnx",
+    "motion.npz",
+    "deploy.yaml",
+    "golden.npz",
+    "golden.csv",
+    "run_policy.py",
+    "check.py",
+    "README.md",
+)
 DAMPING = 5.0  # N·m·s/rad, of the SDK's last command
 
 
@@ -36,7 +45,8 @@ def write(
     """
     publish(onnx, folder / "policy.onnx")
     publish(motion, folder / "motion.npz")
-    publish(Path(run_policy.__file__), folder / "run_policy.py")
+    for module in (run_policy, check):
+        publish(Path(str(module.__file__)), folder / Path(str(module.__file__)).name)
     with replacing(folder / "golden.npz") as temporary, open(temporary, "wb") as f:
         np.savez_compressed(f, **golden)  # type: ignore[arg-type]
     _text(folder / "golden.csv", _csv(contract, golden))
@@ -98,13 +108,12 @@ joints:
 observation:
 {terms}
 
-# The anchor's orientation in the world is the IMU's · imu_chain⁻¹ · anchor_chain; a joint turns about its axis by
-# (position - zero). Multiply in order; an empty chain is no rotation.
+# The anchor's orientation in the world is the IMU's · imu_to_anchor; a joint turns about its axis by (position - zero).
+# Multiply in order; an empty chain is no rotation.
 root: {_y(contract.root_body_name)}
 anchor: {_y(contract.anchor_body_name)}
 imu: {_y(robot.cfg.imu)}
-imu_chain: {_y(contract.imu_chain)}
-anchor_chain: {_y(contract.anchor_chain)}
+imu_to_anchor: {_y(contract.imu_to_anchor)}
 
 # Commands to the robot (vendor SDK): all joints by name in each, 500 to 1000 a second, from target to target in a
 # straight line, never more than max_change from one to the next, the first from the measured pose. The last command,
@@ -129,15 +138,21 @@ this folder (evaluation, parity, sim2sim, safety): read its verdict first.
 | `policy.onnx` | the policy, normaliser included; its metadata holds everything in `deploy.yaml` |
 | `motion.npz` | the motion that it follows, {contract.motion_frames} frames at {contract.motion_fps:g} per second |
 | `deploy.yaml` | gains, limits, observation, commands, with comments |
-| `run_policy.py` | a controller in Python; needs `numpy` and `onnxruntime`, nothing else |
+| `run_policy.py` | a controller in Python, 50 lines; needs `numpy` and `onnxruntime`, nothing else |
+| `check.py` | compares it with the golden rows |
 | `golden.npz`, `golden.csv` | {rows} rows: measurement, observation, action, target, to check an implementation |
 
-1. Check the machine: `python run_policy.py` in this folder compares all golden rows and says `ok` three times.
+1. Check the machine: `python check.py` in this folder compares all golden rows and says `ok` three times.
 2. Check your implementation: feed it a golden row's `imu_quat`, `gyro`, `joint_pos`, `joint_vel`, `frame` and
    `last_action`. Its observation, action and target must agree within 1e-4, term by term.
 3. On the robot, hung up or held first:
    - start lying or standing as the motion starts; read the state, call `align` once;
-   - every {contract.control_dt * 1000:g} ms call `step` with the newest measurement and send its target;
+   - every {contract.control_dt * 1000:g} ms call `step` with the newest measurement and send its target:
+
+         controller = Controller("policy.onnx", "motion.npz")
+         controller.align(imu_quat, joint_pos)
+         target = controller.step(imu_quat, gyro, joint_pos, joint_vel)   # order of controller.joint_names
+
    - send commands at 500 to 1000 Hz, all joints by name, in a straight line from the last target to the new one, the
      first from the measured pose, with each joint's stiffness and damping, velocity and torque 0; never more than
      0.2 rad from one command to the next;

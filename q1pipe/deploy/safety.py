@@ -9,7 +9,7 @@ straight line.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,7 +40,7 @@ def audit(
         cfg: what is allowed.
 
     Returns:
-        Rows: rule, value, unit, allowed, worst, passed.
+        Rows: rule, value, unit, allowed (none where the number is only told), worst, passed.
     """
     names = contract.joint_names
     order = [robot.joint_names.index(name) for name in names if name in robot.joint_names]
@@ -52,19 +52,19 @@ def audit(
     change = np.abs(np.diff(np.concatenate([before[:1], target]), axis=0)) / commands_per_target(contract, cfg)
     asked = np.abs(contract.joint_stiffness * (target - before) - contract.joint_damping * speed_before)
     over = asked > contract.joint_effort_limits
-    beyond = np.maximum(np.maximum(hard[:, 0] - position, position - hard[:, 1]), 0)
+    beyond, aimed = (np.maximum(np.maximum(hard[:, 0] - x, x - hard[:, 1]), 0) for x in (position, target))
     outside = (position < soft[:, 0]) | (position > soft[:, 1])
     steps = max(int(running.sum()), 1)
 
     def worst(values: Array) -> tuple[float, str]:
         """Largest of (T, n, J) over what was running, and its joint."""
         each = np.where(running[..., None], np.nan_to_num(values, nan=np.inf), 0).max(axis=(0, 1))
-        return float(each.max()), names[int(each.argmax())]
+        return _largest(each, names)
 
     def most(values: Array) -> tuple[float, str]:
         """Largest share over the joints of the running steps in which (T, n, J) holds, and its joint."""
         each = (values & running[..., None]).sum(axis=(0, 1)) / steps
-        return float(each.max()), names[int(each.argmax())]
+        return _largest(each, names)
 
     strange = sorted(set(names) ^ set(robot.joint_names))
     repeated = len(names) - len(set(names))
@@ -78,13 +78,22 @@ def audit(
         ("steps that ask for more than the torque limit", *_with(most(over), "share", cfg.max_saturation)),
         ("joint speed", *_with(worst(np.abs(velocity)), "rad/s", cfg.max_speed)),
         ("beyond hard limits", *_with(worst(beyond), "rad", cfg.max_beyond_limit)),
+        # Targets are not clamped: one beyond a limit only asks for torque. How far it may is a matter of the hard stop.
+        ("targets beyond hard limits", *_with(worst(aimed), "rad", cfg.max_target_beyond)),
+        ("steps with a target beyond hard limits", *_with(most(aimed > 0), "share", None)),
         ("steps beyond soft limits", *_with(most(outside), "share", cfg.max_soft_limit)),
         (f"joint speed after the damping command ({cfg.damping:g})", *_with(damped, "rad/s", cfg.max_speed)),
     ]
     keys = ("rule", "value", "unit", "allowed", "worst")
-    return [{**dict(zip(keys, row, strict=True)), "passed": bool(row[1] <= row[3])} for row in rows]
+    return [{**dict(zip(keys, row, strict=True)), "passed": row[3] is None or bool(row[1] <= row[3])} for row in rows]
 
 
-def _with(measured: tuple[float, str], unit: str, allowed: float) -> tuple[float, str, float, str]:
+def _largest(each: Array, names: Sequence[str]) -> tuple[float, str]:
+    """The largest of a value per joint, and whose it is; nobody's where it is 0."""
+    value = float(each.max())
+    return value, names[int(each.argmax())] if value else ""
+
+
+def _with(measured: tuple[float, str], unit: str, allowed: float | None) -> tuple[float, str, float | None, str]:
     value, where = measured
     return value, unit, allowed, where

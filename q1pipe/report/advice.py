@@ -50,7 +50,7 @@ def _steps(results: Results, w: Words) -> Iterator[Step]:
         config = '{"randomization": {"push": 1.5}}'
         yield Step(w.next_sim2sim, f"snakemake {target} --cores all --config 'train={config}'")
     if not failed:
-        yield Step(w.next_deploy, f"cd {shlex.quote(f'results/{results.name}/deploy')} && python run_policy.py")
+        yield Step(w.next_deploy, f"cd {shlex.quote(f'results/{results.name}/deploy')} && python check.py")
         yield Step(w.next_package, f"q1pipe verify {shlex.quote(f'results/{results.name}/package.zip')}")
         seed = results.args["train"]["seed"] + 1
         yield Step(w.next_seed, f"snakemake {target} --cores all --config 'train={{\"seed\": {seed}}}'")

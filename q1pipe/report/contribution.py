@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from importlib import resources
-
-import jinja2
-
 from q1pipe.config import PackageCfg
 from q1pipe.report import advice
-from q1pipe.report.page import duration, metric, number, settings_yaml
+from q1pipe.report.fill import template
+from q1pipe.report.page import settings_yaml
 from q1pipe.report.results import Results
 
 METRICS = "success_rate finish_rate mean_rew ep_ret ep_len r_mpkpe mpkpe torque_use torque_peak".split()
@@ -16,16 +13,7 @@ METRICS = "success_rate finish_rate mean_rew ep_ret ep_len r_mpkpe mpkpe torque_
 
 def contribution(results: Results, cfg: PackageCfg) -> str:
     """CONTRIBUTION.md: what was changed, how it was measured, and where."""
-    loader = jinja2.FileSystemLoader(str(resources.files("q1pipe") / "report/templates"))
-    environment = jinja2.Environment(
-        loader=loader,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters |= {"number": number, "metric": metric, "duration": duration}
-    return environment.get_template("contribution.md").render(
+    return template("contribution.md").render(
         r=results,
         cfg=cfg,
         metrics=METRICS,
@@ -43,5 +31,5 @@ def license_note(results: Results, cfg: PackageCfg) -> str:
         clip = "not stated. Ask whoever made it before you pass it on; set package.license to state it."
     return (
         f"The clip config/{results['motion']['source']}, and with it motion.npz, the policy, videos and report made"
-        f" from it:\n{clip}\n\nq1pipe, and deploy/run_policy.py, which is a file of it: Apache-2.0.\n"
+        f" from it:\n{clip}\n\nq1pipe, and deploy/run_policy.py and check.py, which are files of it: Apache-2.0.\n"
     )

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from typing import NamedTuple
 
-from q1pipe.errors import Finding, first, warn
+from q1pipe.errors import Finding, Q1Error, error, first, warn
 
 VARIABLE = "MUJOCO_GL"
 ORDER = {"linux": ("egl", "osmesa", "glfw"), "darwin": ("cgl", "glfw")}
@@ -39,6 +39,17 @@ class Choice(NamedTuple):
     name: str | None
     reason: str
     findings: list[Finding]
+
+    def or_error(self) -> list[Finding]:
+        """The findings, where there is nothing to do without a picture.
+
+        Raises:
+            Q1Error: nothing draws.
+        """
+        if self.name is None:
+            allowed = " or ".join(ORDER.get(sys.platform, OTHERS))
+            raise Q1Error(error("opengl", VARIABLE, f"nothing draws ({self.reason})", allowed, "install EGL or OSMesa"))
+        return self.findings
 
 
 def choose() -> Choice:

@@ -4,28 +4,26 @@ from __future__ import annotations
 
 import base64
 import json
-import math
 from collections.abc import Iterable, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import jinja2
 import yaml
 from markupsafe import Markup
 
 from q1pipe.config import ReportCfg, TrainCfg
 from q1pipe.files import finite
 from q1pipe.report import advice, plots
+from q1pipe.report.fill import template
+from q1pipe.report.numbers import NOT_AVAILABLE, SHARES, duration, metric, number, share
 from q1pipe.report.results import Results
 from q1pipe.report.words import Words
 
-NOT_AVAILABLE = "n/a"
 METRICS = "success_rate finish_rate mean_rew ep_ret ep_len mpkpe r_mpkpe joint_vel_error ee_pos_error".split()
 METRICS += "ee_ori_error action_rate torque_use torque_peak soft_limit_use".split()
 HEAT = ("success_rate", "finish_rate", "mpkpe", "r_mpkpe", "joint_vel_error", "torque_use", "torque_peak")
-SHARES = {"success_rate", "finish_rate", "torque_use", "torque_peak", "soft_limit_use"}
 GROUPS = ("parity", "safety", "sim2sim")  # first part of a gate's name; else it is the evaluation's
 CURVES = ("mean_rew", "ep_ret", "ep_len")
 
@@ -42,7 +40,7 @@ def render(results: Results, rows: list[dict[str, float]], cfg: ReportCfg) -> st
 
     w = Words(cfg.language)
     charts = {"training": plots.training(rows, results["train"], w), "motion": plots.motion(results["motion"], w)}
-    return _template("report.html").render(
+    return template("report.html").render(
         w=w,
         r=results,
         title=results.name,
@@ -55,9 +53,10 @@ def render(results: Results, rows: list[dict[str, float]], cfg: ReportCfg) -> st
         start_end=start_end(results["train"], w),
         resources=_resources(results, rows, w),
         motion=_motion(results["motion"], w),
+        rules=_rules(results["sim2sim"]["safety"]["rules"], w),
         joints=results["motion"].get("joints", {}),
         heat=heat(results["sim2sim"]["worlds"], results["sim2sim"].get("definitions", {})),
-        chain=_chain(results),
+        chain=_chain(results, w),
         settings=settings_yaml(results.args["train"]),
         reproduce=advice.reproduce(results),
         advice=advice.next_steps(results, w),
@@ -71,7 +70,7 @@ def render_index(motions: Mapping[str, Mapping[str, Any]], language: str) -> str
     """results/index.html.
 
     Args:
-        motions: name -> the records ``eval``, ``train`` and ``policy_video`` of a motion.
+        motions: name -> the records ``eval`` and ``train`` of a motion, and ``video``, the file of the policy's.
         language: en or zh.
     """
     w = Words(language)
@@ -79,6 +78,7 @@ def render_index(motions: Mapping[str, Mapping[str, Any]], language: str) -> str
         {
             "name": name,
             "link": quote(name),
+            "video": r["video"],
             "passed": r["eval"]["verdict"] == "pass",
             "gates": r["eval"]["gates"],
             "numbers": [
@@ -92,39 +92,7 @@ def render_index(motions: Mapping[str, Mapping[str, Any]], language: str) -> str
         }
         for name, r in motions.items()
     ]
-    return _template("index.html").render(w=w, cards=cards, style=Markup(_asset("style.css")))
-
-
-# --- numbers for people
-
-
-def number(value: Any) -> str:
-    """Four digits, thousands apart; n/a for what is not a number."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        return NOT_AVAILABLE
-    if value == int(value) and abs(value) < 1e15:
-        return f"{int(value):,}"
-    return f"{value:,.0f}" if abs(value) >= 1e5 else f"{value:.4g}"
-
-
-def share(value: Any) -> str:
-    """Per cent."""
-    text = number(value)
-    return text if text == NOT_AVAILABLE else f"{100 * value:.1f} %"
-
-
-def metric(value: Any, name: str) -> str:
-    """A metric in its own form."""
-    return share(value) if name in SHARES else number(value)
-
-
-def duration(seconds: Any) -> str:
-    """Seconds, minutes or hours."""
-    if number(seconds) == NOT_AVAILABLE:
-        return NOT_AVAILABLE
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+    return template("index.html").render(w=w, cards=cards, style=Markup(_asset("style.css")))
 
 
 # --- parts of the page
@@ -145,13 +113,33 @@ def gate_groups(gates: Iterable[Mapping[str, Any]], w: Words) -> list[dict[str, 
             label = w.phrase(world)
         else:
             label = f"{w.phrase(world)} · {w.known(last)}"
-        show = share if last in SHARES else number
-        groups[group].append({**gate, "label": label, "shown": show(gate["value"])})
+        groups[group].append({**gate, "label": label, **_shown(gate, last)})
     return [
         {"title": w[f"gates_{name}"], "gates": members, "passed": all(gate["passed"] for gate in members)}
         for name, members in groups.items()
         if members
     ]
+
+
+def _shown(gate: Mapping[str, Any], quantity: str) -> dict[str, str]:
+    """Value and limit of a gate for people: shares as per cent, both in the same form."""
+    sign, limit, *unit = gate["allowed"].split()
+    show = share if quantity in SHARES or unit == ["share"] else number
+    unit = [] if unit == ["share"] else unit
+    sign = {">=": "≥", "<=": "≤"}.get(sign, sign)
+    return {"shown": show(gate["value"]), "limit": " ".join([sign, show(float(limit)), *unit])}
+
+
+def _rules(rules: Iterable[Mapping[str, Any]], w: Words) -> list[dict[str, Any]]:
+    """The rows of the safety table: as the gates, with where it is worst."""
+    rows = []
+    for rule in rules:
+        is_share = rule["unit"] == "share"
+        show = share if is_share else number
+        allowed = "" if rule["allowed"] is None else show(rule["allowed"])
+        shown = {"label": w.phrase(rule["rule"]), "shown": show(rule["value"]), "limit": allowed}
+        rows.append({**rule, **shown, "unit": "" if is_share else rule["unit"]})
+    return rows
 
 
 def start_end(train: Mapping[str, Any], w: Words) -> list[dict[str, str]]:
@@ -198,14 +186,17 @@ def heat(worlds: Mapping[str, Mapping[str, Any]], definitions: Mapping[str, str]
 
 def _video(results: Results, which: str, cfg: ReportCfg, w: Words) -> dict[str, Any]:
     """A video inside the page when it is small, else beside it; or why there is none."""
-    record, mp4 = results[f"{which}_video"], results.folder / f"{which}.mp4"
+    record = results[f"{which}_video"]
+    made = results.folder / record.get("file", f"{which}.mp4")
+    kind = "image/gif" if made.suffix == ".gif" else "video/mp4"
     title = w[f"{which}_video"] if which == "reference" or record["ghost"] else w.policy_video_plain
-    inside = record["drawn"] and mp4.stat().st_size <= 1e6 * cfg.embed_mb
+    inside = record["drawn"] and made.stat().st_size <= 1e6 * cfg.embed_mb
     return {
         "title": title,
         "drawn": record["drawn"],
         "reason": record["reason"],
-        "source": _data(mp4, "video/mp4") if inside else mp4.name,
+        "plays": kind == "video/mp4",
+        "source": _data(made, kind) if inside else made.name,
         "poster": _data(results.folder / f"{which}.png", "image/png"),
         "sheet": _data(results.folder / f"{which}_sheet.png", "image/png"),
         "width": record["size"][0],
@@ -247,18 +238,18 @@ def _motion(record: Mapping[str, Any], w: Words) -> list[tuple[str, str]]:
     return facts
 
 
-def _chain(results: Results) -> list[tuple[str, str, str]]:
+def _chain(results: Results, w: Words) -> list[tuple[str, str, str]]:
     """(file, hash, what it was made of), from the clip to the verdict."""
     hashes, train = results.hashes, results["train"]
     source = results["motion"]
     export = results["export"]["hashes"]
     return [
         (source["source"], source["hashes"]["source"], ""),
-        ("robot", train["hashes"]["robot"], ""),
-        ("motion.npz", hashes["motion.npz"], f"{source['source']}, robot"),
-        (f"runs/{train['fingerprint']}", train["fingerprint"], "motion.npz, robot, settings, code"),
+        (w.robot, train["hashes"]["robot"], ""),
+        ("motion.npz", hashes["motion.npz"], f"{source['source']}, {w.robot}"),
+        (f"runs/{train['fingerprint']}", train["fingerprint"], f"motion.npz, {w.robot}, {w.settings_and_code}"),
         ("policy.pt", hashes["policy.pt"], f"runs/{train['fingerprint']}"),
-        ("policy.onnx", hashes["policy.onnx"], "policy.pt, robot, motion.npz"),
+        ("policy.onnx", hashes["policy.onnx"], f"policy.pt, {w.robot}, motion.npz"),
         ("policy_with_reference.onnx", export["policy_with_reference.onnx"], "policy.pt, motion.npz"),
         ("recording.npz", export["recording.npz"], "policy.pt, motion.npz"),
         ("sim2sim.json", "", "policy.onnx, recording.npz, motion.npz"),
@@ -287,15 +278,6 @@ def different(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[st
 
 
 # --- how a page is put together
-
-
-def _template(name: str) -> jinja2.Template:
-    loader = jinja2.FileSystemLoader(str(resources.files("q1pipe") / "report/templates"))
-    environment = jinja2.Environment(
-        loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters |= {"number": number, "share": share, "metric": metric, "duration": duration}
-    return environment.get_template(name)
 
 
 def _asset(name: str) -> str:

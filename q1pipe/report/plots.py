@@ -36,7 +36,7 @@ def training(rows: Rows, train: Mapping[str, Any], w: Words) -> list[Figure]:
         _figure("length", w.chart_length, x, rows, {"ep_len": w.ep_len}, {}, w),
         _figure("tracking", w.chart_tracking, x, rows, {k: k for k in TRACKING}, {}, w),
         _figure("penalties", w.chart_penalties, x, rows, {k: k for k in PENALTIES}, {}, w) | {"log": None},  # negative
-        _stacked("ends", w.chart_ends, x, rows, {k: k.removeprefix("end_") for k in ends}, w),
+        _stacked("ends", w.chart_ends, x, rows, {k: w.known(k.removeprefix("end_")) for k in ends}, w),
         _figure("lr", w.chart_lr, x, rows, {"lr": w.lr}, {"kl": w.kl}, w, log=True),
         _figure("std", w.chart_std, x, rows, {"std": w.std}, {"value_loss": w.value_loss}, w),
         _figure("sps", w.chart_sps, x, rows, {"sps": w.sps}, {}, w),

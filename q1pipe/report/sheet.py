@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from pathlib import Path
-
-# Without a screen MuJoCo's default back-end dies; it is chosen when mujoco is first imported.
-if sys.platform == "linux" and not os.environ.get("DISPLAY"):
-    os.environ.setdefault("MUJOCO_GL", "egl")
 
 import imageio.v3 as imageio
 import mujoco

@@ -16,7 +16,7 @@ from q1pipe.config import VideoCfg
 from q1pipe.errors import Finding, Q1Error, error, warn
 from q1pipe.files import replacing, write_json
 from q1pipe.report import still
-from q1pipe.report.encode import Encoder, check, find_encoder, write
+from q1pipe.report.encode import GIF, INSTALL, Encoder, check, find_encoder, read, read_gif, write, write_gif
 from q1pipe.report.opengl import Choice
 from q1pipe.robot import Robot
 
@@ -59,6 +59,11 @@ class Files:
     sheet: Path
     json: Path
 
+    @property
+    def gif(self) -> Path:
+        """Where the video goes where there is no ffmpeg; the mp4 is empty then."""
+        return self.mp4.with_suffix(".gif")
+
 
 def film(robot: Robot, shot: Shot, files: Files, cfg: VideoCfg, opengl: Choice) -> None:
     """Draw a shot and write its files.
@@ -77,26 +82,24 @@ def film(robot: Robot, shot: Shot, files: Files, cfg: VideoCfg, opengl: Choice) 
     width, height = _even(cfg, findings)
     record: dict[str, Any] = {"drawn": False, "reason": "", "size": [width, height], "fps": cfg.fps}
     record["ghost"] = shot.ghost is not None and cfg.ghost != "none"
-    encoder, reason = None, ""
-    try:
-        encoder = find_encoder(cfg.codec)
-        if encoder.codec != cfg.codec:
-            findings.append(warn("codec", "video.codec", f"no {cfg.codec} here", "", f"going on with {encoder.codec}"))
-    except Q1Error as e:
-        reason = e.findings[0].found + "; " + e.findings[0].action
-    if opengl.name is None:
-        reason = f"no OpenGL that draws ({opengl.reason})"
-    if reason or encoder is None:
-        if cfg.required:
-            raise Q1Error(error("video", shot.title, reason, "a video, because video.required is true"))
+    encoder = find_encoder(cfg.codec)
+    reason = f"no OpenGL that draws ({opengl.reason})" if opengl.name is None else ""
+    if cfg.required and (reason or encoder.codec == GIF):
+        found = reason or f"{encoder.why}; {INSTALL}"
+        raise Q1Error(error("video", shot.title, found, "a video, because video.required is true"))
+    if encoder.why:
+        findings.append(warn("codec", "video.codec", encoder.why, INSTALL, f"going on with {encoder.codec}"))
+    files.gif.unlink(missing_ok=True)
+    if reason:
         findings.append(warn("video", shot.title, reason, "", "going on with a placeholder"))
         _placeholder(shot.title, reason, files, width, height, cfg, encoder)
         record["reason"] = reason
     else:
         count = _draw(robot, shot, files, cfg, encoder, width, height)
         record |= {"drawn": True, "frames": count, "seconds": count / cfg.fps, "codec": encoder.codec}
-        record |= {"opengl": opengl.name, "bytes": files.mp4.stat().st_size}
-        log.info("%s: %d frames, %.1f s, %.0f kB", files.mp4, count, count / cfg.fps, files.mp4.stat().st_size / 1e3)
+        made = files.gif if encoder.codec == GIF else files.mp4
+        record |= {"opengl": opengl.name, "file": made.name, "bytes": made.stat().st_size}
+        log.info("%s: %d frames, %.1f s, %.0f kB", made, count, count / cfg.fps, made.stat().st_size / 1e3)
     for finding in findings:
         log.warning(finding)
     write_json(files.json, {**record, "findings": [f.record() for f in findings]})
@@ -135,24 +138,34 @@ def _draw(robot: Robot, shot: Shot, files: Files, cfg: VideoCfg, encoder: Encode
             yield picture
 
     with Scene(robot, cfg, width, height) as scene:
-        count = write(files.mp4, frames(scene), cfg.fps, encoder, cfg.crf)
+        if encoder.codec == GIF:
+            written = write_gif(files.gif, frames(scene), cfg.fps)
+            check(files.gif, read_gif(files.gif, cfg.fps), written)
+            _empty(files.mp4)
+        else:
+            written = write(files.mp4, frames(scene), cfg.fps, encoder, cfg.crf)
+            check(files.mp4, read(files.mp4, encoder.program, width, height), written)
     _save(files.sheet, still.sheet(tiles))
-    check(files.mp4, encoder.program, width, height, len(passes))
-    return count
+    return len(passes)
 
 
 def _placeholder(
-    title: str, reason: str, files: Files, width: int, height: int, cfg: VideoCfg, encoder: Encoder | None
+    title: str, reason: str, files: Files, width: int, height: int, cfg: VideoCfg, encoder: Encoder
 ) -> None:
     """Files of the same names that say why there is no video; the mp4 is empty where none can be written."""
     picture = still.notice(width, height, f"No video: {still.printable(title)}", reason)
     _save(files.poster, picture)
     _save(files.sheet, picture)
-    if encoder is None:
-        with replacing(files.mp4) as temporary:
-            temporary.write_bytes(b"")
+    if encoder.codec == GIF:
+        _empty(files.mp4)
     else:
         write(files.mp4, [picture] * (PLACEHOLDER_SECONDS * cfg.fps), cfg.fps, encoder, cfg.crf)
+
+
+def _empty(path: Path) -> None:
+    """The workflow waits for the file, also where nothing can be in it."""
+    with replacing(path) as temporary:
+        temporary.write_bytes(b"")
 
 
 def _even(cfg: VideoCfg, findings: list[Finding]) -> tuple[int, int]:

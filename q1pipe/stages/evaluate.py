@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from q1pipe.sim.rewards import REWARD_TERMS
 from q1pipe.sim.terminations import Cause
 from q1pipe.stages.episodes import Episodes, play
 from q1pipe.stages.same_run import same_run
+from q1pipe.stages.versions import differing, installed
 
 log = logging.getLogger(__name__)
 
@@ -77,11 +77,16 @@ def run(
         *deploy_gates(exported, simulated, sets["nominal"].success, settings["sim2sim"]),
     ]
     all_passed = all(gate["passed"] for gate in verdict)
+    trained_with, here = content["meta"]["versions"], installed("torch", "mujoco", "numpy")
+    doubts = differing(trained_with, here, "evaluate")
+    for finding in doubts:
+        log.warning(finding)
     write_json(
         out_json,
         {
             "verdict": "pass" if all_passed else "fail",
             "gates": verdict,
+            "findings": [*(f.record() for f in doubts), *simulated["findings"]],
             **results,
             "parity": exported["parity"],
             "sim2sim": {key: simulated[key] for key in ("verdict", "worlds", "open_loop")},
@@ -95,7 +100,7 @@ def run(
             "fingerprint": content["meta"]["fingerprint"],
             "hashes": {"motion": file_sha(motion), "robot": robot.sha, "policy": file_sha(policy)},
             "onnx": exported["hashes"]["policy.onnx"],
-            "versions": {"trained": content["meta"]["versions"], "evaluated": _versions()},
+            "versions": {"trained": trained_with, "evaluated": here},
             "trained_on": content["meta"]["device"],
         },
     )
@@ -131,7 +136,8 @@ def deploy_gates(
         cfg: how far the two may be apart.
     """
     # JSON has no infinity: what is null there was not finite
-    safety = [{**r, "value": float("inf") if r["value"] is None else r["value"]} for r in simulated["safety"]["rules"]]
+    rules = [rule for rule in simulated["safety"]["rules"] if rule["allowed"] is not None]
+    safety = [{**r, "value": float("inf") if r["value"] is None else r["value"]} for r in rules]
     gap = abs(float(success.mean()) - float(np.mean(simulated["nominal_success"])))
     return [
         *(
@@ -193,7 +199,3 @@ def _same_export(policy: Path, exported: Mapping[str, Any], simulated: Mapping[s
     ]
     if findings:
         raise Q1Error(*findings)
-
-
-def _versions() -> dict[str, str]:
-    return {name: version(name) for name in ("torch", "mujoco", "numpy")}

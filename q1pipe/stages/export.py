@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from q1pipe.sim.env import StepBuffers, TrackingEnv
 from q1pipe.sim.observations import ACTOR_TERMS
 from q1pipe.sim.terminations import Cause
 from q1pipe.stages.same_run import same_run
+from q1pipe.version import VERSION
 
 log = logging.getLogger(__name__)
 
@@ -158,8 +159,7 @@ def describe(robot: Robot, clip: Clip, cfg: TrainCfg, content: Mapping[str, Any]
         action_example={"action": example.tolist(), "target": (default + scale * example).tolist()},
         root_body_name=robot.cfg.root,
         end_effector_names=robot.cfg.end_effectors,
-        imu_chain=contracts.chain(model, robot.root, int(site.bodyid[0]), model.site_quat[site.id]),
-        anchor_chain=contracts.chain(model, robot.root, robot.anchor),
+        imu_to_anchor=contracts.chain(model, site.id, robot.anchor),
         quaternion_order="wxyz",
         motion=name,
         motion_sha256=contracts.sha256(motion),
@@ -167,7 +167,7 @@ def describe(robot: Robot, clip: Clip, cfg: TrainCfg, content: Mapping[str, Any]
         motion_frames=clip.frames,
         iteration=int(content["evaluation"]["iteration"]),
         fingerprint=content["meta"]["fingerprint"],
-        versions={**content["meta"]["versions"], "q1pipe": _version_of_q1pipe(), "onnx": version("onnx")},
+        versions={**content["meta"]["versions"], "q1pipe": VERSION, "onnx": version("onnx")},
     )
 
 
@@ -177,7 +177,7 @@ def record(
     """Play nominal episodes in the training's simulation.
 
     Returns:
-        The first episode step by step, for `sim2sim.replay`; and all steps of all episodes by what was measured,
+        The first episode step by step, for `openloop.replay`; and all steps of all episodes by what was measured,
         observed, done and aimed at, a row per step, for parity and the golden vectors.
     """
     env = TrackingEnv(robot, clip, cfg, np.arange(episodes), "nominal")
@@ -238,13 +238,6 @@ def random_rows(actor: Policy, count: int, seed: int) -> Floats:
     mean, spread = actor.normalizer.mean.numpy(), actor.normalizer.var.sqrt().numpy()
     noise = np.random.default_rng(seed).standard_normal((count, len(mean)))
     return (mean + 3 * spread * noise).astype(np.float32)
-
-
-def _version_of_q1pipe() -> str:
-    try:
-        return version("q1pipe")
-    except PackageNotFoundError:  # the workflow runs a checkout that need not be installed
-        return "checkout"
 
 
 def _spread(rows: NDArray[Any], count: int) -> NDArray[Any]:

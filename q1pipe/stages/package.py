@@ -49,6 +49,7 @@ def run(folder: Path, device_json: Path, source: Path, out: Path, name: str, set
         raise Q1Error(error("mixed-run", str(source), sha, f"{trained_on}, as motion.npz was made of", "train again"))
     fingerprint = results["train"]["fingerprint"]
     paths = {file: folder / file for file in FILES}
+    paths |= {gif.name: gif for gif in folder.glob("*.gif")}  # where there was no ffmpeg
     paths |= {"device.json": device_json, "args.yaml": args_path(folder, fingerprint), f"config/{source.name}": source}
     members = {file: path.read_bytes() for file, path in paths.items()}
     members["CONTRIBUTION.md"] = contribution(results, cfg).encode()

@@ -43,10 +43,12 @@ def index(out: Path, names: Sequence[str], settings: Mapping[str, Any]) -> None:
         names: of the motions.
         settings: section ``report``.
     """
-    records = {
+    records: dict[str, dict[str, Any]] = {
         name: {r: json.loads((out.parent / name / f"{r}.json").read_text(encoding="utf-8")) for r in OVERVIEW}
         for name in names
     }
+    for name, record in records.items():
+        record["video"] = "policy.gif" if (out.parent / name / "policy.gif").is_file() else "policy.mp4"
     _write(out, page.render_index(records, settings["report"].language))
 
 

@@ -11,7 +11,19 @@ from q1pipe.provenance import code_of
 PACKAGE = Path(__file__).parents[2] / "q1pipe"
 
 # What each part may import of q1pipe, besides itself. What is not named here is a failure: decide where it belongs.
-BASE = {"config", "errors", "rotations", "geometry", "files", "provenance", "log", "cores", "stopping", "runfolder"}
+BASE = {
+    "config",
+    "errors",
+    "rotations",
+    "geometry",
+    "files",
+    "provenance",
+    "log",
+    "cores",
+    "stopping",
+    "runfolder",
+    "version",
+}
 MAY_IMPORT = {
     "__init__": set(),
     "errors": set(),
@@ -21,6 +33,7 @@ MAY_IMPORT = {
     "files": {"errors"},
     "provenance": set(),
     "log": set(),
+    "version": set(),
     "cores": set(),
     "stopping": set(),
     "runfolder": {"errors"},
@@ -46,6 +59,7 @@ NEVER_TORCH = [
     "files",
     "provenance",
     "log",
+    "version",
     "cores",
     "stopping",
     "runfolder",

@@ -10,6 +10,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from q1pipe.report.package import verify
 from q1pipe.stages.package import FILES
@@ -29,6 +30,20 @@ def report(folder: Path, project: Project, **settings: object) -> subprocess.Com
         f"--device={project.folder / 'results/device.json'}",
         f"--out={folder / 'report.html'}",
         f"--settings={json.dumps({'report': settings})}",
+        f"--name={NAME}",
+        cwd=project.folder,
+    )
+
+
+def package(folder: Path, project: Project, out: Path) -> subprocess.CompletedProcess[str]:
+    """Make a package of a folder."""
+    return q1pipe(
+        "package",
+        f"--folder={folder}",
+        f"--device={project.folder / 'results/device.json'}",
+        f"--source={project.folder / 'config' / f'{NAME}.npz'}",
+        f"--out={out}",
+        '--settings={"package": {}}',
         f"--name={NAME}",
         cwd=project.folder,
     )
@@ -96,6 +111,8 @@ def test_chinese(results: Path, built: Project) -> None:
     assert "未通过" in page
     assert "摩擦系数 0.3" in page
     assert "not passed" not in page
+    assert "≥ 60.0 %" in page
+    assert "motion.npz, 机器人, 设置、代码" in page
 
 
 def test_large_videos_stay_beside(results: Path, built: Project) -> None:
@@ -120,6 +137,25 @@ def test_numbers_that_are_none_are_said_to_be_none(results: Path, built: Project
     page = (results / "report.html").read_text(encoding="utf-8")
     assert "n/a" in page
     assert "NaN" not in scripts(page)[2]
+
+
+def test_a_gif_takes_the_place_of_a_video(results: Path, built: Project) -> None:
+    """What is there without ffmpeg: in the page as a picture, in the package, and linked from the overview."""
+    Image.new("P", (16, 12)).save(results / "policy.gif")
+    (results / "policy.mp4").write_bytes(b"")
+    record = json.loads((results / "policy_video.json").read_text(encoding="utf-8")) | {"file": "policy.gif"}
+    (results / "policy_video.json").write_text(json.dumps(record), encoding="utf-8")
+    assert report(results, built).returncode == 0
+    page = (results / "report.html").read_text(encoding="utf-8")
+    (gif,) = re.findall(r'<img src="data:image/gif;base64,([^"]+)"', page)
+    assert base64.b64decode(gif) == (results / "policy.gif").read_bytes()
+    assert page.count("<video") == 1
+    index = results.parent / "index.html"
+    assert q1pipe("index", f"--out={index}", '--settings={"report": {}}', "--", NAME, cwd=built.folder).returncode == 0
+    assert 'policy.gif">gif</a>' in index.read_text(encoding="utf-8")
+    made = package(results, built, results.parent / "package.zip")
+    assert made.returncode == 0, made.stderr
+    assert "policy.gif" in verify(results.parent / "package.zip")["files"]
 
 
 def test_a_placeholder_is_shown_with_its_reason(results: Path, built: Project) -> None:
@@ -160,14 +196,7 @@ def test_package_verifies_in_a_clean_folder_and_is_the_same_every_time(built: Pr
     checked = q1pipe("verify", alone, cwd=built.folder)
     assert checked.returncode == 0, checked.stderr
     assert ": ok; " in checked.stderr
-    arguments = (
-        f"--folder={made.parent}",
-        f"--device={built.folder / 'results/device.json'}",
-        f"--source={built.folder / 'config' / f'{NAME}.npz'}",
-        f"--out={tmp_path / 'again.zip'}",
-        f"--name={NAME}",
-    )
-    again = q1pipe("package", *arguments, '--settings={"package": {}}', cwd=built.folder)
+    again = package(made.parent, built, tmp_path / "again.zip")
     assert again.returncode == 0, again.stderr
     assert (tmp_path / "again.zip").read_bytes() == made.read_bytes()
 

@@ -1,7 +1,7 @@
 # Stage 5: the policy as a file for the robot, the same file in other worlds, and the verdict.
 
 # As q1pipe.deploy.folder.FILES, which is not imported here: it needs numpy (a test compares them).
-DEPLOY_FILES = ("policy.onnx", "motion.npz", "deploy.yaml", "golden.npz", "golden.csv", "run_policy.py", "README.md")
+DEPLOY_FILES = "policy.onnx motion.npz deploy.yaml golden.npz golden.csv run_policy.py check.py README.md".split()
 
 
 rule export:

@@ -28,7 +28,7 @@
       font: { color: css("--ink"), size: 12, family: getComputedStyle(document.body).fontFamily },
       colorway: [0, 1, 2, 3, 4, 5, 6, 7, 8].map(function (i) { return css("--c" + i); }),
       margin: { l: 48, r: own.yaxis2 ? 48 : 12, t: own.annotations ? 56 : 24, b: 40 },
-      legend: { orientation: "h", y: -0.28, font: { size: 11 } },
+      legend: { orientation: "h", y: narrow ? -0.36 : -0.28, font: { size: 11 } },
       hoverlabel: { bgcolor: css("--card"), bordercolor: css("--line"), font: { color: css("--ink"), size: 11 } }
     }, own);
     ["xaxis", "yaxis", "yaxis2"].forEach(function (name) { if (own[name]) result[name] = axis(own[name]); });

@@ -122,17 +122,29 @@ def test_known_action_means_a_known_target(robot, exported):
     assert "action_scale * action" in line
 
 
-def test_chain_of_what_is_not_the_robots_is_refused(robot):
-    with pytest.raises(Q1Error, match="not below pelvis"):
-        chain(robot.model, robot.root, 0)
+def test_chain_through_what_is_no_hinge_is_refused(robot):
+    with pytest.raises(Q1Error, match="of pelvis is between them"):
+        chain(robot.model, robot.model.site(robot.cfg.imu).id, 0)
 
 
-def test_chain_is_the_models_kinematics(robot, exported):
-    """From the root to the anchor, and to a frame on a hand: what the robot computes is what MuJoCo computes."""
-    data, rng = mujoco.MjData(robot.model), np.random.default_rng(0)
-    for body in (robot.anchor, robot.body_names.index("left_elbow_link") + 1, robot.root):
-        data.qpos[3:7] = [1, 0, 0, 0]
-        data.qpos[robot.qpos_adr] = joints = rng.uniform(-1, 1, len(robot.joint_names))
-        mujoco.mj_kinematics(robot.model, data)
-        mine = exported.controller().rotation(chain(robot.model, robot.root, body), joints)
-        np.testing.assert_allclose(mine, data.xquat[body] * np.sign(data.xquat[body] @ mine), atol=1e-12)
+@pytest.mark.parametrize("imu", ["pelvis", "left_shoulder_pitch_link"])
+def test_chain_is_the_models_kinematics(robot, exported, imu):
+    """From an IMU that sits askew on the root or on an arm, up and down to others: what MuJoCo computes."""
+    spec = mujoco.MjSpec.from_file(str(mjcf_path(RobotCfg())))
+    spec.body(imu).add_site(name="askew", quat=[0.5, 0.5, -0.5, 0.5])
+    model, rng, controller = spec.compile(), np.random.default_rng(0), exported.controller()
+    data, site = mujoco.MjData(model), model.site("askew").id
+    for name in ("torso_link", "left_elbow_link", "pelvis", "right_knee_link"):
+        data.qpos[3:7] = rng.normal(size=4)
+        joints = rng.uniform(-1, 1, len(robot.joint_names))
+        data.qpos[[model.joint(j).qposadr[0] for j in robot.joint_names]] = joints
+        mujoco.mj_kinematics(model, data)
+        seen = np.empty(4)
+        mujoco.mju_mat2Quat(seen, data.site_xmat[site])
+        controller.chain = chain(model, site, model.body(name).id)
+        mine = controller.measured_anchor(seen, joints)
+        np.testing.assert_allclose(mine, data.xmat[model.body(name).id].reshape(3, 3), atol=1e-12)
+
+
+def test_an_imu_on_the_anchor_needs_no_chain(robot):
+    assert chain(robot.model, robot.model.site(robot.cfg.imu).id, robot.root) == []

@@ -1,6 +1,10 @@
 """The ONNX files: they compute the policy, whatever the batch, in one file, also with a normaliser that is hard."""
 
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -67,6 +71,34 @@ def test_reference_comes_with_the_action_in_beyondmimics_form(exported):
             np.testing.assert_array_equal(value, want[:, bodies] if name.startswith("body") else want)
     assert [i.shape for i in run.get_inputs()] == [[1, 119], [1, 1]]
     assert run.get_outputs()[3].shape == [1, len(bodies), 3]
+    assert run.get_modelmeta().custom_metadata_map == exported.metadata()
+
+
+def test_torch_s_exporters_and_their_packages_are_not_used(exported, tmp_path):
+    """One of them needs onnxscript, the other is deprecated: with neither, the same bytes."""
+    for name in ("onnxscript", "onnx_ir"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise ImportError('not installed')")
+    (tmp_path / "run.py").write_text(
+        "import sys, torch\n"
+        "def never(*args, **kwargs): raise AssertionError('torch.onnx was asked')\n"
+        "torch.onnx.export = never\n"
+        "from pathlib import Path\n"
+        "from q1pipe.deploy.export import save_policy\n"
+        "from q1pipe.deploy.contract import Contract\n"
+        "from q1pipe.learn import checkpoint\n"
+        "from q1pipe.learn.policy import Policy\n"
+        "import onnx\n"
+        "folder = Path(sys.argv[1])\n"
+        "metadata = {p.key: p.value for p in onnx.load(folder / 'policy.onnx').metadata_props}\n"
+        "policy = Policy.from_record(checkpoint.load(folder / 'policy.pt')['policy'])\n"
+        "save_policy(Path(sys.argv[2]), policy, Contract.read(metadata, ''))\n"
+    )
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(Path(__file__).parents[3])])}
+    command = [sys.executable, str(tmp_path / "run.py"), str(exported.folder), str(tmp_path / "out.onnx")]
+    done = subprocess.run(command, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out.onnx").read_bytes() == exported.onnx.read_bytes()
 
 
 def test_poisoned_normaliser_is_exported_as_it_is(robot, exported, tmp_path):

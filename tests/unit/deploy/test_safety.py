@@ -40,7 +40,7 @@ def failed(rows):
 def test_a_robot_at_rest_passes_everything(rules, trace):
     rows = rules(trace)
     assert failed(rows) == {}
-    assert len(rows) == 8
+    assert len(rows) == 10
     assert rows["joint speed after the damping command (5)"]["value"] == 0.5
 
 
@@ -53,9 +53,8 @@ def test_change_of_a_command(rules, trace):
     """2.1 rad between two targets is 0.21 rad from one of ten commands to the next; at 1000 Hz half of it."""
     trace["ctrl"][2, 1, 3] += 2.1
     trace["joint_pos_before"][2, 1, 3] += 2.0  # it is where it was told to be: no torque
-    rows = rules(trace)
-    assert failed(rows) == {"command change at 500 Hz": ("left_knee_joint", 0.21)}
-    assert failed(rules(trace, command_hz=1000)) == {}
+    assert failed(rules(trace, max_target_beyond=9)) == {"command change at 500 Hz": ("left_knee_joint", 0.21)}
+    assert failed(rules(trace, max_target_beyond=9, command_hz=1000)) == {}
 
 
 def test_first_target_is_compared_with_the_measured_pose(rules, trace):
@@ -95,6 +94,23 @@ def test_limits(rules, trace, robot):
     }
     trace["joint_pos"][0, 0, 5] = low + 0.01
     assert set(failed(rules(trace))) == {"steps beyond soft limits"}
+
+
+def test_targets_beyond_limits(rules, trace, robot):
+    """0.3 rad in one of six steps is told; 0.45 rad, more than the joint's whole torque at its stop, is refused."""
+    low, high = robot.limits[5]
+    for beyond, target in ((0.3, low - 0.3), (0.45, high + 0.45)):
+        trace["ctrl"][1, 0, 5] = target
+        rows = rules(trace, max_saturation=1)
+        row, share = rows["targets beyond hard limits"], rows["steps with a target beyond hard limits"]
+        assert row["value"] == pytest.approx(beyond)
+        assert row["worst"] == share["worst"] == "left_ankle_roll_joint"
+        assert row["passed"] == (beyond < 0.4)
+        assert share["value"] == pytest.approx(1 / 6)
+        assert share["allowed"] is None
+        assert share["passed"]
+    assert rules(trace, max_saturation=1)["beyond hard limits"]["value"] == 0  # it is only aimed there
+    assert robot.effort[5] / robot.stiffness[5] == pytest.approx(0.418, abs=1e-3)
 
 
 def test_what_comes_after_the_end_of_an_episode_does_not_count(rules, trace):

@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from q1pipe.config import EvaluateCfg, RobotCfg, Sim2simCfg
+from q1pipe.deploy.openloop import differences, replay
 from q1pipe.deploy.run_policy import Controller
-from q1pipe.deploy.sim2sim import Judge, Limits, close_loop, damped, differences, replay
+from q1pipe.deploy.sim2sim import Judge, Limits, close_loop, damped
 from q1pipe.deploy.worlds import NOMINAL, Simulation, World, worlds
 from q1pipe.errors import Q1Error
 from q1pipe.motion.clip import from_poses
@@ -302,6 +303,18 @@ def test_stage_writes_worlds_gates_safety_and_a_trajectory(ran, exported, robot)
         weight = data["contact_force"][-1].sum()
         assert weight == pytest.approx(robot.weight, rel=0.1)
     assert ran["nominal_success"] == [True] * EPISODES
+
+
+def test_other_versions_and_another_model_than_the_training_s_are_warnings(ran, robot, exported):
+    """The small policy says that it was trained with version 0 of everything; onnxruntime trains nothing."""
+    (finding,) = ran["findings"]
+    assert (finding["level"], finding["code"], finding["where"]) == ("WARN", "versions", "sim2sim")
+    here = ran["versions"]
+    assert finding["found"].startswith(f"trained on mujoco 0, numpy 0, here mujoco {here['mujoco']}, numpy")
+    assert sim2sim.other_robot(exported.contract(), robot) == []
+    (other,) = sim2sim.other_robot(replace(exported.contract(), robot_sha="0" * 12), robot)
+    assert other.code == "other-robot"
+    assert robot.sha in other.found
 
 
 def test_stage_stops_at_a_difference_and_says_so_in_its_record(exported, tmp_path):

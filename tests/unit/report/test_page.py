@@ -45,6 +45,8 @@ def test_gates_come_in_groups_with_names_for_people() -> None:
     names += ["sim2sim.nominal.gap_to_evaluate", "safety.command change at 500 Hz", "disturbed.finish_rate"]
     gates = [{"name": n, "value": 0.5, "allowed": ">= 0.4", "passed": n != "disturbed.finish_rate"} for n in names]
     groups = page.gate_groups(gates, EN)
+    assert groups[0]["gates"][0]["limit"] == "≥ 40.0 %"
+    assert groups[1]["gates"][0]["limit"] == "≥ 0.4"
     found = {g["title"]: [(x["label"], x["shown"]) for x in g["gates"]] for g in groups}
     assert found == {
         "Evaluation": [
@@ -59,6 +61,24 @@ def test_gates_come_in_groups_with_names_for_people() -> None:
         ],
     }
     assert [g["passed"] for g in groups] == [False, True, True, True]
+
+
+def test_limits_have_the_form_of_what_was_measured() -> None:
+    def shown(value: float | None, allowed: str) -> list[str]:
+        gate = {"name": "safety.x", "value": value, "allowed": allowed, "passed": True}
+        (group,) = page.gate_groups([gate], EN)
+        return [group["gates"][0][key] for key in ("shown", "limit")]
+
+    assert shown(0.02, "<= 0.05 share") == ["2.0 %", "≤ 5.0 %"]
+    assert shown(5.1067, "<= 20 rad/s") == ["5.107", "≤ 20 rad/s"]
+    assert shown(None, "<= 0") == ["n/a", "≤ 0"]
+
+
+def test_a_rule_that_is_only_told_has_no_limit() -> None:
+    rule = {"rule": "steps with a target beyond hard limits", "unit": "share", "worst": "knee", "passed": True}
+    told, gate = page._rules([{**rule, "value": 0.25, "allowed": None}, {**rule, "value": 0.25, "allowed": 0.5}], EN)
+    assert [told[k] for k in ("shown", "limit", "unit")] == ["25.0 %", "", ""]
+    assert gate["limit"] == "50.0 %"
 
 
 def test_settings_that_differ() -> None:
@@ -90,7 +110,7 @@ def test_text_cannot_leave_a_script() -> None:
 
 
 def test_every_word_is_in_both_languages() -> None:
-    assert all(len(pair) == 2 and all(pair) for pair in TABLE.values())
+    assert all(len(pair) == 2 and all(pair) for key, pair in TABLE.items() if key != "quoted")  # findings are English
     for english, chinese in TABLE.values():  # the same places to fill in
         assert sorted(re.findall(r"\{\w+\}", english)) == sorted(re.findall(r"\{\w+\}", chinese))
         assert english.count("#") == chinese.count("#")

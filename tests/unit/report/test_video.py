@@ -15,6 +15,7 @@ import imageio.v3 as imageio
 import imageio_ffmpeg
 import numpy as np
 import pytest
+from PIL import Image
 
 from q1pipe.errors import Q1Error
 from q1pipe.motion.clip import Clip, from_poses
@@ -83,6 +84,11 @@ def info(path: Path) -> str:
 @pytest.fixture(scope="module")
 def clip(robot: Robot) -> Clip:
     return base_clip(robot)
+
+
+def beginning(clip: Clip, frames: int) -> Clip:
+    """Its first frames."""
+    return Clip(**{**vars(clip), **{k: v[:frames] for k, v in vars(clip).items() if isinstance(v, np.ndarray)}})
 
 
 @pytest.fixture(scope="module")
@@ -158,8 +164,7 @@ def test_larger_than_mujocos_frame_buffer_and_a_model_without_light(clip: Clip, 
     source = (ROOT / "q1pipe/assets/q1/q1.xml").read_text(encoding="utf-8")
     bare = tmp_path / "bare.xml"
     bare.write_text(re.sub(r"<light[^>]*/>", "", source), encoding="utf-8")
-    short = Clip(**{**vars(clip), **{k: v[:2] for k, v in vars(clip).items() if isinstance(v, np.ndarray)}})
-    made = reference(tmp_path, short, {"xml": str(bare)}, width=1280, height=500, fps=50)
+    made = reference(tmp_path, beginning(clip, 2), {"xml": str(bare)}, width=1280, height=500, fps=50)
     assert made.result.returncode == 0, made.result.stderr
     assert made.frames.shape == (2, 500, 1280, 3)
     assert made.png("poster").mean() > 60
@@ -203,19 +208,10 @@ def test_ghost_and_slow_motion(robot: Robot, clip: Clip, tmp_path: Path, ghost: 
 # --- where nothing can be drawn
 
 
-@pytest.fixture
-def no_opengl(tmp_path: Path) -> dict[str, str]:
-    """An environment in which no back-end imports."""
-    for name in ("OpenGL", "glfw"):
-        (tmp_path / "hidden" / name).mkdir(parents=True)
-        (tmp_path / "hidden" / name / "__init__.py").write_text(f"raise ImportError('no {name} here')")
-    return {"PYTHONPATH": str(tmp_path / "hidden")}
-
-
 def test_without_opengl_a_placeholder_says_why(clip: Clip, tmp_path: Path, no_opengl: dict[str, str]) -> None:
     made = reference(tmp_path, clip, env=no_opengl)
     assert made.result.returncode == 0, made.result.stderr
-    assert "WARN [video] wave, reference — no OpenGL that draws (egl: ImportError: " in made.result.stderr
+    assert "WARN [video] wave, reference — no OpenGL that draws (egl: " in made.result.stderr
     assert not made.record["drawn"]
     assert all(f"{name}: " in made.record["reason"] for name in ("egl", "osmesa", "glfw"))
     assert made.frames.shape == (20, 72, 96, 3)  # two seconds of the notice
@@ -231,19 +227,73 @@ def test_without_opengl_a_required_video_is_an_error(clip: Clip, tmp_path: Path,
     assert not (tmp_path / "v.mp4").exists()
 
 
-def test_what_the_user_asks_for_is_tried_first_and_given_up_with_a_warning(clip: Clip, tmp_path: Path) -> None:
-    made = reference(tmp_path, clip, env={"MUJOCO_GL": "mesa"}, fps=1)
+@pytest.mark.parametrize("asked", ["mesa", "glfw"])  # there is no such thing; there is no screen
+def test_what_the_user_asks_for_is_tried_first_and_given_up_with_a_warning(clip, tmp_path: Path, asked: str) -> None:
+    made = reference(tmp_path, beginning(clip, 2), env={"MUJOCO_GL": asked}, fps=1)
     assert made.result.returncode == 0, made.result.stderr
-    assert "WARN [opengl] MUJOCO_GL — mesa cannot draw: " in made.result.stderr
+    assert f"WARN [opengl] MUJOCO_GL — {asked} cannot draw: " in made.result.stderr
     assert made.record["drawn"]
 
 
-def test_without_ffmpeg_an_empty_file_and_what_to_install(clip: Clip, tmp_path: Path) -> None:
-    made = reference(tmp_path, clip, env={"IMAGEIO_FFMPEG_EXE": "/nowhere/ffmpeg"})
+def lacking(folder: Path, *encoders: str) -> dict[str, str]:
+    """The real ffmpeg, built without encoders as far as anybody can see."""
+    program = folder / "ffmpeg"
+    hidden = "|".join(rf"\b{name}\b" for name in encoders)
+    program.write_text(
+        f"""#!/bin/sh
+case " $* " in
+*" -encoders "*) "{FFMPEG}" "$@" | grep -vE '{hidden}' ;;
+*{"*|*".join(f'" -c:v {name} "' for name in encoders)}*) echo "Unknown encoder" >&2; exit 1 ;;
+*) exec "{FFMPEG}" "$@" ;;
+esac
+"""
+    )
+    program.chmod(0o755)
+    return {"IMAGEIO_FFMPEG_EXE": str(program)}
+
+
+def test_without_libx264_it_is_mpeg4(clip: Clip, tmp_path: Path) -> None:
+    made = reference(tmp_path, clip, env=lacking(tmp_path, "libx264"), required=True)
     assert made.result.returncode == 0, made.result.stderr
-    assert "pip install imageio-ffmpeg" in made.result.stderr
+    assert "WARN [codec] video.codec — " in made.result.stderr
+    assert "ffmpeg has no libx264 — pip install imageio-ffmpeg — going on with mpeg4" in made.result.stderr
+    assert made.record["codec"] == "mpeg4"
+    assert "Video: mpeg4" in info(tmp_path / "v.mp4")
+    assert len(made.frames) == 40
+
+
+@pytest.mark.parametrize("ffmpeg", ["poor", "none"])
+def test_without_an_encoder_it_is_a_gif(clip: Clip, tmp_path: Path, ffmpeg: str) -> None:
+    poor = lacking(tmp_path, "libx264", "mpeg4")
+    env = poor if ffmpeg == "poor" else {"IMAGEIO_FFMPEG_EXE": "/nowhere/ffmpeg"}
+    made = reference(tmp_path, beginning(clip, 9), env=env, fps=50, width=480, height=360)
+    assert made.result.returncode == 0, made.result.stderr
+    assert "pip install imageio-ffmpeg — going on with gif" in made.result.stderr
     assert (tmp_path / "v.mp4").read_bytes() == b""
-    assert made.png("poster").std() > 1
+    assert {k: made.record[k] for k in ("drawn", "codec", "file", "frames")} == {
+        **{"drawn": True, "codec": "gif", "file": "v.gif", "frames": 9}
+    }
+    with Image.open(tmp_path / "v.gif") as gif:
+        assert gif.size == (320, 240)
+        assert gif.info["loop"] == 0
+    frames = np.array(list(encode.read_gif(tmp_path / "v.gif", 50))).astype(int)
+    assert frames.shape == (5, 240, 320, 3)  # 25 a second
+    blue = frames[:, :180, :, 2] - frames[:, :180, :, 0] > 50
+    assert blue.sum(axis=(1, 2)).min() > 10
+    assert made.png("poster").std() > 5
+    assert made.png("sheet").std() > 5
+    again = reference(tmp_path, beginning(clip, 2), fps=1)  # with ffmpeg again
+    assert again.record["file"] == "v.mp4"
+    assert not (tmp_path / "v.gif").exists()
+
+
+def test_a_required_video_is_no_gif(clip: Clip, tmp_path: Path) -> None:
+    made = reference(tmp_path, clip, env={"IMAGEIO_FFMPEG_EXE": "/nowhere/ffmpeg"}, required=True)
+    assert made.result.returncode == 2
+    assert "no ffmpeg" in made.result.stderr
+    assert "pip install imageio-ffmpeg — a video, because video.required is true" in made.result.stderr
+    assert "Traceback" not in made.result.stderr
+    assert not list(tmp_path.glob("v.*"))
 
 
 # --- the encoder
@@ -258,7 +308,7 @@ def test_unknown_codec_falls_back_to_one_that_is_there_and_plays(tmp_path: Path)
     assert encoder.codec == "mpeg4"
     path = tmp_path / "起身 it's.mp4"
     assert encode.write(path, noise(7), 10, encoder, 23) == 7
-    encode.check(path, encoder.program, 64, 48, 7)
+    encode.check(path, encode.read(path, encoder.program, 64, 48), 7)
     assert "Video: mpeg4" in info(path)
 
 
@@ -266,19 +316,28 @@ def test_blank_and_incomplete_videos_are_errors(tmp_path: Path) -> None:
     encoder = find_encoder("libx264")
     grey = [np.full((48, 64, 3), 90, np.uint8)] * 3
     encode.write(tmp_path / "a.mp4", [*noise(4), *grey], 10, encoder, 23)
+
+    def check(name: str, count: int) -> None:
+        encode.check(tmp_path / name, encode.read(tmp_path / name, encoder.program, 64, 48), count)
+
     with pytest.raises(Q1Error, match=r"\[video-blank\].*nothing to see in frame 6"):
-        encode.check(tmp_path / "a.mp4", encoder.program, 64, 48, 7)
+        check("a.mp4", 7)
     with pytest.raises(Q1Error, match=r"\[video-frames\].*7 frames in the file — 9"):
-        encode.check(tmp_path / "a.mp4", encoder.program, 64, 48, 9)
+        check("a.mp4", 9)
     (tmp_path / "b.mp4").write_bytes((tmp_path / "a.mp4").read_bytes()[:200])
     with pytest.raises(Q1Error, match=r"\[video-frames\].*0 frames"):
-        encode.check(tmp_path / "b.mp4", encoder.program, 64, 48, 7)
+        check("b.mp4", 7)
+    assert encode.write_gif(tmp_path / "c.gif", [*noise(4), *grey], 10) == 7
+    with pytest.raises(Q1Error, match=r"\[video-blank\].*nothing to see in frame 6"):
+        encode.check(tmp_path / "c.gif", encode.read_gif(tmp_path / "c.gif", 10), 7)
 
 
 def test_no_frames_and_a_failing_ffmpeg_are_errors_and_leave_nothing(tmp_path: Path) -> None:
     encoder = find_encoder("libx264")
     with pytest.raises(Q1Error, match="0 frames"):
         encode.write(tmp_path / "a.mp4", [], 10, encoder, 23)
+    with pytest.raises(Q1Error, match="0 frames"):
+        encode.write_gif(tmp_path / "a.gif", [], 10)
     with pytest.raises(Q1Error, match=r"\[ffmpeg\]"):
         encode.write(tmp_path / "a.mp4", noise(3), 10, Encoder(FFMPEG, "no_such_codec"), 23)
     assert list(tmp_path.iterdir()) == []

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from q1pipe.sim.observations import Layout
 from q1pipe.sim.terminations import Cause
 from q1pipe.stages import evaluate
 from q1pipe.stages.episodes import play
+from q1pipe.stages.versions import differing
 from tests.clips import standing_clip
 
 CPU = torch.device("cpu")
@@ -161,6 +163,7 @@ def folder(tmp_path: Path, robot, stand, policy):
         "open_loop": {},
         "safety": {"verdict": "pass", "rules": [rule]},
         "hashes": {"policy.onnx": onnx},
+        "findings": [],
     }
     (tmp_path / "export.json").write_text(json.dumps(exported))
     (tmp_path / "sim2sim.json").write_text(json.dumps(simulated))
@@ -239,6 +242,23 @@ def test_export_and_sim2sim_of_another_policy_are_refused(folder, file, key, sai
     change(folder / file, "hashes", key, value="0" * 12)
     with pytest.raises(Q1Error, match=said):
         run(folder)
+
+
+def test_other_versions_than_the_training_s_are_a_warning(folder, caplog):
+    doubt = {"level": "WARN", "code": "versions", "where": "sim2sim", "found": "…", "allowed": "", "action": ""}
+    change(folder / "sim2sim.json", "findings", value=[doubt])
+    mine, theirs = run(folder)["findings"]
+    assert theirs == doubt
+    assert (mine["level"], mine["code"], mine["where"]) == ("WARN", "versions", "evaluate")
+    assert mine["found"] == f"trained on torch 0, here torch {version('torch')}: results may differ"
+    assert "WARN [versions] evaluate — trained on torch 0" in caplog.text
+
+
+def test_only_versions_that_both_know_are_compared():
+    here = {"torch": "2.7.1", "mujoco": "4.0.0", "numpy": "2.0.0"}
+    assert differing({"torch": "2.7.1", "onnx": "1"}, here, "evaluate") == []
+    (finding,) = differing({"torch": "2.8.0", "mujoco": "3.17.0", "numpy": "2.0.0"}, here, "evaluate")
+    assert "trained on torch 2.8.0, mujoco 3.17.0, here torch 2.7.1, mujoco 4.0.0" in finding.found
 
 
 def test_threads_change_nothing(folder):
