@@ -101,12 +101,14 @@ def train(
     """Train a policy, or go on where training stopped."""
     with _reported(log, name) as logger:
         sections = load_settings(settings)
-        count, finding = workers_for(sections["train"].num_envs, workers, threads, cores.available())
+        here = cores.available()
+        count, finding = workers_for(sections["train"].num_envs, workers, threads, here)
         if finding:
             logger.warning(finding)
         from q1pipe.stages import train as stage
 
-        stage.run(motion, device, smoke, runs_dir, policy, history, out_json, count, sections, launcher)
+        inputs, outputs = (motion, device, smoke), (runs_dir, policy, history, out_json)
+        stage.run(*inputs, *outputs, count, min(threads, here), sections, launcher)
 
 
 @app.command()

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from pathlib import Path
+
+EARLIER = 3  # attempts whose logs are kept
 
 
 class LogFile(logging.FileHandler):
@@ -20,7 +23,8 @@ def setup(path: Path | None, prefix: str = "") -> logging.Logger:
     """Send what loggers below ``q1pipe`` say to standard error and to a new file.
 
     Args:
-        path: log file; folders are made. None: standard error only.
+        path: log file; folders are made. Those of earlier attempts become ``.1``, ``.2``, …, the latest first. None:
+            standard error only.
         prefix: begins each line on standard error, such as ``[getUp] ``: stages of several motions share a terminal.
 
     Returns:
@@ -37,10 +41,22 @@ def setup(path: Path | None, prefix: str = "") -> logging.Logger:
     logger.addHandler(screen)
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        file = LogFile(path, mode="w", encoding="utf-8")
-        file.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
-        logger.addHandler(file)
+        # Snakemake deletes the log that it knows before each attempt: a second one, which it does not know, is kept
+        second = path.with_name(f".{path.name}")
+        _rotate(second, path)
+        for name in (path, second):
+            file = LogFile(name, mode="w", encoding="utf-8")
+            file.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
+            logger.addHandler(file)
     return logger
+
+
+def _rotate(latest: Path, path: Path) -> None:
+    """Rename the latest log to ``{path}.1``, that one to ``.2``, and so on; the oldest is replaced."""
+    names = [latest, *(path.with_name(f"{path.name}.{n}") for n in range(1, EARLIER + 1))]
+    for older, newer in zip(names[:0:-1], names[-2::-1], strict=True):
+        if newer.exists():
+            os.replace(newer, older)
 
 
 def span(seconds: float) -> str:

@@ -82,11 +82,10 @@ class Run:
         }
         return self._start([*command, *(f"--{key}={value}" for key, value in options.items())])
 
-    def snakemake(self, *args: str) -> subprocess.Popen[str]:
+    def snakemake(self, cores: int = 2) -> subprocess.Popen[str]:
         """Start snakemake for train.json, in a process group of its own."""
-        target = [f"results/{NAME}/train.json"] if not args else []
-        options = ["--cores", "2", "--configfile", "run.yaml"]
-        return self._start([sys.executable, "-m", "snakemake", *target, *args, *options])
+        options = ["--cores", str(cores), "--configfile", "run.yaml"]
+        return self._start([sys.executable, "-m", "snakemake", f"results/{NAME}/train.json", *options])
 
     def q1pipe(self, *args: str) -> subprocess.CompletedProcess[str]:
         """Run another command there, to its end."""

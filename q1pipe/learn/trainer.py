@@ -162,15 +162,19 @@ class Trainer:
             DivergedError: numbers went bad too often.
             Q1Error: a worker failed, or the last checkpoint finds no room on the disk.
         """
-        if found := checkpoint.newest(self.folder):
+        found = checkpoint.newest(self.folder)
+        with self.stop.interruptible():
+            if found:
+                self.load(found[1])
+            else:
+                self.pool.reset()
+        if found:
             path, state = found
-            self.load(state)
             self.saved = self.iteration
             log.info("going on from %s: iteration %d of %d", path.name, self.iteration, self.cfg.max_iterations)
             if state["threads"] != (now := torch.get_num_threads()):
-                log.info("with %d threads, not %d as before: sums are rounded differently", now, state["threads"])
-        else:
-            self.pool.reset()
+                said = f"{now} threads compute, {state['threads']} did before: the last digits may differ"
+                log.warning(warn("threads", str(path), said, action="the same --cores for the same digits"))
         self.good = self.state()
         self.rollout.rows[0].copy_(torch.from_numpy(self.pool.rows[0]))
         self.history = History(self.folder / "train.csv", self.columns, self.iteration)

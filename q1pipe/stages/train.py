@@ -18,7 +18,6 @@ import torch
 import yaml
 from numpy.typing import NDArray
 
-from q1pipe import cores
 from q1pipe.config import EvaluateCfg, RobotCfg, TrainCfg
 from q1pipe.errors import Q1Error, error
 from q1pipe.files import publish, replacing, write_json
@@ -61,6 +60,7 @@ def run(
     history: Path,
     out_json: Path,
     workers: int,
+    threads: int,
     settings: Mapping[str, Any],
     launcher: int | None = None,
 ) -> None:
@@ -75,6 +75,7 @@ def run(
         history: train.csv, copy of the run folder's.
         out_json: train.json, written last.
         workers: physics processes, a divisor of num_envs.
+        threads: cores that the learner may use, while the workers wait for it.
         settings: sections ``robot``, ``train``, ``device``.
         launcher: id of the process to leave with; see `Stopping`.
 
@@ -96,8 +97,8 @@ def run(
                 with stop.interruptible():
                     write_args(folder / "args.yaml", robot, cfg, meta)
                     torch_device = use(chosen["device"])
-                    evaluate = judge(robot, clip, cfg, torch_device)
-                train(robot_cfg, robot, motion, clip, cfg, torch_device, folder, meta, evaluate, stop)
+                    evaluate = judge(robot, clip, cfg, threads, torch_device)
+                train(robot_cfg, robot, motion, clip, cfg, threads, torch_device, folder, meta, evaluate, stop)
             except Stopped as e:
                 kept = checkpoint.newest(folder)
                 log.warning("stopped; the same command goes on from %s", kept[0].name if kept else "the beginning")
@@ -119,6 +120,7 @@ def train(
     motion: Path,
     clip: Clip,
     cfg: TrainCfg,
+    threads: int,
     device: torch.device,
     folder: Path,
     meta: Mapping[str, Any],
@@ -126,9 +128,7 @@ def train(
     stop: Stopping,
 ) -> Trainer:
     """Join simulation and learner and train in a run folder to max_iterations, or until asked to stop."""
-    # The workers wait while the learner computes. Not as many as --cores or num_workers say: sums are rounded as the
-    # number of threads goes, and results are to depend on neither.
-    torch.set_num_threads(cores.available())
+    torch.set_num_threads(threads)  # the workers wait while the learner computes
     torch.manual_seed(cfg.seed)
     layout = Layout.of(robot)
     shape = Shape(layout.actor_dim, layout.critic_dim, len(robot.joint_names), layout.reference_joint_pos.start)
@@ -161,7 +161,7 @@ def train(
     return trainer
 
 
-def judge(robot: Robot, clip: Clip, cfg: TrainCfg, device: torch.device) -> Evaluate:
+def judge(robot: Robot, clip: Clip, cfg: TrainCfg, threads: int, device: torch.device) -> Evaluate:
     """What tells which model is the best: deterministic policies from frame 0, in the same episodes every time.
 
     Half the score is undisturbed, half under noise, randomisation and pushes: a policy masters the first long before
@@ -170,9 +170,7 @@ def judge(robot: Robot, clip: Clip, cfg: TrainCfg, device: torch.device) -> Eval
     """
     limits, cfg = EvaluateCfg(), cfg.model_copy(update={"seed": cfg.seed + JUDGE_SEED})
     modes: tuple[Mode, ...] = ("nominal", "disturbed")
-    envs = {
-        mode: TrackingEnv(robot, clip, cfg, np.arange(cfg.best_episodes), mode, cores.available()) for mode in modes
-    }
+    envs = {mode: TrackingEnv(robot, clip, cfg, np.arange(cfg.best_episodes), mode, threads) for mode in modes}
     noise_seed = {"nominal": None, "disturbed": cfg.seed}
 
     def evaluate(policy: Policy) -> dict[str, float]:

@@ -67,16 +67,20 @@ def test_one_run_dies_again_and_again(start) -> None:
     trainer.kill()
     run.require_nothing_left(5)
 
-    trainer = run.trainer()
+    snakemake = run.snakemake()
     run.train_past(3)
     victim = run.pid("worker")
     os.kill(victim, signal.SIGKILL)
-    code, output = end(trainer, 10)
+    code, output = end(snakemake, 20)
     run.require_nothing_left(1)
-    assert code == 2
+    assert code == 1
     assert "WARN [taken-over]" in output
     assert f"(pid {victim}) — died with exit code -9 (SIGKILL" in output
     assert (run.run_folder / f"model_{run.iteration}.pt").exists()
+    said = (run.results / "logs/train.log").read_text().splitlines()
+    assert len(said) > 20
+    shown = "".join(f"    {line}\n" for line in said[-20:])  # long after the first lines nobody wants all of it
+    assert f"The end of results/{NAME}/logs/train.log:\n{shown}Complete log" in output
 
     snakemake = run.snakemake()
     run.train_past(3)

@@ -51,11 +51,11 @@ class Stage:
         self.folder, self.motion = folder, motion
         (folder / "device.json").write_text(json.dumps(CPU))
 
-    def run(self, cfg: TrainCfg = TINY, workers: int = 1) -> list[dict[str, str]]:
+    def run(self, cfg: TrainCfg = TINY, workers: int = 1, threads: int = 1) -> list[dict[str, str]]:
         f = self.folder
         settings = {"robot": RobotCfg(), "train": cfg, "device": DeviceCfg(), "smoke": SmokeCfg()}
         published = (f / "policy.pt", f / "train.csv", f / "train.json")
-        train.run(self.motion, f / "device.json", f / "smoke.json", f / "runs", *published, workers, settings)
+        train.run(self.motion, f / "device.json", f / "smoke.json", f / "runs", *published, workers, threads, settings)
         return rows(f / "train.csv")
 
     @property
@@ -335,7 +335,7 @@ def test_a_step_is_one_copy_in_and_one_copy_out(motion: Path, tmp_path: Path):
     try:
         robot, clip = Robot.load(RobotCfg()), train.Clip.load(motion)
         cpu = torch.device("cpu")
-        train.train(RobotCfg(), robot, motion, clip, TINY, cpu, tmp_path, {}, None, Stopping())
+        train.train(RobotCfg(), robot, motion, clip, TINY, 1, cpu, tmp_path, {}, None, Stopping())
     finally:
         train.Trainer = original
     assert counts == dict.fromkeys(range(4), {"rows": 6, "actions": 6, "others": 0})
