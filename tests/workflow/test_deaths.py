@@ -93,6 +93,16 @@ def test_one_run_dies_again_and_again(start) -> None:
     assert same(run.result(), finished(start()).result())
 
 
+def test_stop_is_heard_before_there_is_a_run_folder(start) -> None:
+    run = start()
+    trainer = run.trainer()
+    done = run.q1pipe("stop", NAME)
+    assert f"process {trainer.pid}, which is starting: asking to stop" in done.stdout
+    assert "stopped before it trained" in done.stdout
+    assert end(trainer, 10)[0] in (-signal.SIGTERM, 128 + signal.SIGTERM)
+    run.require_nothing_left(1)
+
+
 def goes_on(run: Run, undisturbed: Run) -> None:
     """The same command ends with the same bits; a folder that a killed snakemake left locked is unlocked first."""
     run.q1pipe("unlock")
