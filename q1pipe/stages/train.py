@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import torch
 import yaml
-from numpy.typing import NDArray
 
 from q1pipe.config import EvaluateCfg, RobotCfg, TrainCfg
 from q1pipe.errors import Q1Error, error
@@ -32,18 +31,17 @@ from q1pipe.provenance import code_of, file_sha
 from q1pipe.robot import Robot
 from q1pipe.runfolder import STOP, locked
 from q1pipe.sim import observations, rewards, terminations
-from q1pipe.sim.env import Mode, StepBuffers, TrackingEnv
+from q1pipe.sim.env import Mode, TrackingEnv
 from q1pipe.sim.observations import Layout
 from q1pipe.sim.rewards import REWARD_TERMS
 from q1pipe.sim.sampler import AdaptiveSampler
 from q1pipe.sim.terminations import Cause
 from q1pipe.sim.workers import WorkerPool
+from q1pipe.stages import dump
 from q1pipe.stages.episodes import play
 from q1pipe.stopping import Stopped, Stopping
 
 log = logging.getLogger(__name__)
-
-Array = NDArray[Any]
 
 BUDGET = {"max_iterations", "save_interval", "num_workers"}  # settings that do not change what a run computes
 JUDGE_SEED = 100_000  # added to the run's: other worlds and starts than the training environments have
@@ -100,14 +98,14 @@ def run(
                     evaluate = judge(robot, clip, cfg, threads, torch_device)
                 train(robot_cfg, robot, motion, clip, cfg, threads, torch_device, folder, meta, evaluate, stop)
             except Stopped as e:
-                kept = checkpoint.newest(folder)
-                log.warning("stopped; the same command goes on from %s", kept[0].name if kept else "the beginning")
+                last = checkpoint.newest(folder)
+                log.warning("stopped; the same command goes on from %s", last[0].name if last else "the beginning")
                 sys.exit(e.code)
             except DivergedError as e:
-                dump = folder / f"diverged_{e.rollout['iteration']}.npz"
+                kept = folder / f"diverged_{e.rollout['iteration']}.npz"
                 with suppress(OSError):  # what went wrong matters more than a full disk
-                    write_dump(dump, robot, clip, cfg, e.rollout)
-                    log.error("the %d environments concerned, to replay: %s", len(e.rollout["env_ids"]), dump)
+                    dump.write(kept, motion, robot, clip, cfg, e.rollout)
+                    log.error("the %d environments concerned, to replay: %s", len(e.rollout["env_ids"]), kept)
                 raise
         publish(folder / BEST, policy)
         publish(folder / "train.csv", history)
@@ -270,33 +268,6 @@ def passed(rows: list[dict[str, float]], key: str, value: float) -> dict[str, fl
     below = [i for i, row in enumerate(rows) if not row[key] >= value]  # NaN is below
     start = below[-1] + 1 if below else 0
     return {"env_steps": int(rows[start]["env_steps"]), "wall_s": rows[start]["wall_s"]} if start < len(rows) else None
-
-
-def write_dump(path: Path, robot: Robot, clip: Clip, cfg: TrainCfg, rollout: Mapping[str, Any]) -> None:
-    """Keep a rollout whose numbers went bad, with where its robots were: qpos (T+1, n, nq) and qvel (T+1, n, nv)."""
-    qpos, qvel, _ = replay(robot, clip, cfg, rollout)
-    with replacing(path) as temporary, open(temporary, "wb") as f:
-        np.savez_compressed(f, qpos=qpos, qvel=qvel, **rollout)
-
-
-def replay(robot: Robot, clip: Clip, cfg: TrainCfg, rollout: Mapping[str, Any]) -> tuple[Array, Array, Array]:
-    """Simulate the rollout of a dump again, bit for bit, with the settings in the run folder's args.yaml.
-
-    Returns:
-        qpos (T+1, n, nq), qvel (T+1, n, nv), rows (T+1, n, row_dim): at the start and after each step; where an episode
-        ended, the state is the next one's.
-    """
-    env = TrackingEnv(robot, clip, cfg, rollout["env_ids"], "train")
-    env.bin_probs[:] = rollout["bin_probs"]
-    out = StepBuffers.zeros(env.num_envs, env.layout)
-    prefix = "state_"
-    env.load({name.removeprefix(prefix): a for name, a in rollout.items() if name.startswith(prefix)}, out)
-    seen = [(env.physics.qpos.copy(), env.physics.qvel.copy(), out.rows.copy())]
-    for action in rollout["actions"]:
-        env.step(action, out)
-        seen.append((env.physics.qpos.copy(), env.physics.qvel.copy(), out.rows.copy()))
-    qpos, qvel, rows = (np.stack(x) for x in zip(*seen, strict=True))
-    return qpos, qvel, rows
 
 
 @contextmanager

@@ -8,18 +8,19 @@ import os
 import signal
 from pathlib import Path
 
+import mujoco
 import numpy as np
 import pytest
 import torch
 import yaml
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from q1pipe.config import DeviceCfg, PolicyCfg, PpoCfg, ResetCfg, RobotCfg, SmokeCfg, TrainCfg
+from q1pipe.config import DeviceCfg, PolicyCfg, PpoCfg, RandomizationCfg, ResetCfg, RobotCfg, SmokeCfg, TrainCfg
 from q1pipe.errors import Q1Error
 from q1pipe.learn.policy import Policy
 from q1pipe.learn.trainer import TIME_COLUMNS, Trainer
 from q1pipe.robot import Robot
-from q1pipe.stages import smoke, train
+from q1pipe.stages import dump, smoke, train
 from q1pipe.stopping import Stopping
 from tests.clips import standing_clip
 from tests.unit.learn.test_history import fill
@@ -210,8 +211,8 @@ def test_divergence_stops_with_iteration_and_quantity(stage: Stage):
     with pytest.raises(Q1Error, match=r"not-finite\].*iteration 1 .*not finite, and again after 3 restorations"):
         stage.run(wild)
     assert not list(stage.runs[0].glob("model_*.pt"))
-    with np.load(stage.runs[0] / "diverged_1.npz") as dump:  # no environment is to blame: all of them
-        assert dump["env_ids"].tolist() == list(range(8))
+    with np.load(stage.runs[0] / "diverged_1.npz") as kept:  # no environment is to blame: all of them
+        assert kept["env_ids"].tolist() == list(range(8))
 
 
 class Poisoned(Trainer):
@@ -255,18 +256,54 @@ def test_after_three_restorations_it_stops_with_a_dump_that_can_be_replayed(stag
         stage.run()
     assert Poisoned.times == 9 - 4
     assert (stage.runs[0] / "model_2.pt").exists()
-    with np.load(stage.runs[0] / "diverged_3.npz") as file:
-        dump = dict(file)
-    assert (int(dump["iteration"]), str(dump["quantity"]), dump["env_ids"].tolist()) == (3, "rewards", [3, 5])
-    assert dump["qpos"].shape == (7, 2, 7 + 22)
-    assert dump["qvel"].shape == (7, 2, 6 + 22)
-    assert dump["actions"].shape == (6, 2, 22)
-    robot, clip = Robot.load(RobotCfg()), train.Clip.load(motion)
-    qpos, _, again = train.replay(robot, clip, TINY, dump)
-    good = np.isfinite(dump["rows"])
+    path = stage.runs[0] / "diverged_3.npz"
+    with np.load(path) as file:
+        kept = dict(file)
+    assert (int(kept["iteration"]), str(kept["quantity"]), kept["env_ids"].tolist()) == (3, "rewards", [3, 5])
+    shapes = {
+        "qpos": (7, 2, 7 + 22),
+        "qvel": (7, 2, 6 + 22),
+        "ctrl": (6, 2, 22),
+        "actions": (6, 2, 22),
+        "frame": (6, 2),
+    }
+    assert {name: kept[name].shape for name in shapes} == shapes
+    again = dump.replay(path)
+    good = np.isfinite(kept["rows"])
     assert (~good).sum() == 2
-    assert (again[1:][good[1:]] == dump["rows"][1:][good[1:]]).all()
-    assert (qpos == dump["qpos"]).all()
+    assert (again["rows"][1:][good[1:]] == kept["rows"][1:][good[1:]]).all()
+    assert all((again[name] == kept[name]).all() for name in ("qpos", "qvel", "ctrl", "frame"))
+    made_of = json.loads(str(kept["made_of"]))
+    assert made_of["motion"] == str(motion)
+    made_of["motion_sha"] = "of another motion"
+    np.savez(path, **{**kept, "made_of": json.dumps(made_of)})
+    with pytest.raises(Q1Error, match=r"\[dump\].*or the robot is another one now — motion of another motion"):
+        dump.replay(path)
+
+
+@pytest.mark.usefixtures("poisoned")
+def test_a_dump_is_enough_for_plain_mujoco(stage: Stage):
+    """Nothing of q1pipe but the robot; each step anew from where the dump says that it began."""
+    Poisoned.times = 9
+    still = RandomizationCfg(push=0, foot_friction=(1, 1), torso_com=(0, 0, 0))
+    with pytest.raises(Q1Error):
+        stage.run(TINY.model_copy(update={"randomization": still}))
+    with np.load(stage.runs[0] / "diverged_3.npz") as file:
+        kept = dict(file)
+    model = Robot.load(RobotCfg(**json.loads(str(kept["made_of"]))["robot"])).model
+    model.opt.timestep = 0.005
+    data = mujoco.MjData(model)
+    compared = 0
+    for t in range(6):
+        for n in range(2):
+            if kept["frame"][t, n] == 11 or (t and kept["frame"][t, n] != kept["frame"][t - 1, n] + 1):
+                continue  # another episode begins
+            mujoco.mj_resetData(model, data)
+            data.qpos, data.qvel, data.ctrl = kept["qpos"][t, n], kept["qvel"][t, n], kept["ctrl"][t, n]
+            mujoco.mj_step(model, data, nstep=4)
+            assert data.qpos == pytest.approx(kept["qpos"][t + 1, n], abs=1e-3)
+            compared += 1
+    assert compared > 2
 
 
 def test_a_full_disk_is_a_warning_and_training_goes_on(
