@@ -20,6 +20,7 @@ from q1pipe.errors import Q1Error
 from q1pipe.learn.policy import Policy
 from q1pipe.learn.trainer import TIME_COLUMNS, Trainer
 from q1pipe.robot import Robot
+from q1pipe.sim.workers import WorkerError, WorkerPool
 from q1pipe.stages import dump, smoke, train
 from q1pipe.stopping import Stopping
 from tests.clips import standing_clip
@@ -143,11 +144,22 @@ def test_history_depends_on_the_seed(reference: Stage, stage: Stage):
 def test_more_iterations_go_on_bit_for_bit(reference: Stage, stage: Stage):
     short = stage.run(TINY.model_copy(update={"max_iterations": 3}))
     assert len(short) == 3
-    assert stage.run(workers=2) == rows(reference.folder / "train.csv")
+    whole = stage.run(workers=2)
+    assert whole == rows(reference.folder / "train.csv")
+    assert len({row["lr"] for row in whole}) > 1
     assert len(stage.runs) == 1
     before, after = (torch.load(s.runs[0] / "model_4.pt", weights_only=True) for s in (reference, stage))
     assert str(before["policy"]["state"]) == str(after["policy"]["state"])
     assert before["rng"]["device"].equal(after["rng"]["device"])
+
+
+def test_another_number_of_threads_is_a_warning(stage: Stage, caplog: pytest.LogCaptureFixture):
+    logging.getLogger("q1pipe").propagate = True
+    for iterations, threads in ((1, 2), (2, 1)):
+        assert "[threads]" not in caplog.text
+        stage.run(TINY.model_copy(update={"max_iterations": iterations}), threads=threads)
+        assert torch.get_num_threads() == threads
+    assert "model_1.pt — 1 threads compute, 2 did before: the last digits may differ" in caplog.text
 
 
 class StopAtFirstIteration(logging.Handler):
@@ -177,6 +189,8 @@ def test_killed_between_checkpoints_it_goes_back_to_the_last(reference: Stage, s
     for name in ("model_3.pt", "model_2.pt"):  # the newest half written, the one before lost
         path = stage.runs[0] / name
         path.write_bytes(path.read_bytes()[:1000]) if name == "model_3.pt" else path.unlink()
+    with open(stage.runs[0] / "train.csv", "a") as f:
+        f.write("4,192,0.5")  # half a row
     assert stage.run() == rows(reference.folder / "train.csv")
     assert (stage.runs[0] / "model_3.pt.corrupt").exists()
 
@@ -206,13 +220,64 @@ def test_fingerprint_covers_what_decides_the_result_and_not_the_budget(motion: P
         assert fingerprint(**change) != same
 
 
-def test_divergence_stops_with_iteration_and_quantity(stage: Stage):
-    wild = TINY.model_copy(update={"ppo": PpoCfg(learning_rate=1e30, learning_rate_range=(1e30, 1e30))})
+@pytest.mark.parametrize("rate", [10.0, 1e30])
+def test_divergence_stops_with_iteration_and_quantity(stage: Stage, rate: float):
+    wild = TINY.model_copy(update={"ppo": PpoCfg(learning_rate=rate, learning_rate_range=(rate, rate))})
     with pytest.raises(Q1Error, match=r"not-finite\].*iteration 1 .*not finite, and again after 3 restorations"):
         stage.run(wild)
     assert not list(stage.runs[0].glob("model_*.pt"))
     with np.load(stage.runs[0] / "diverged_1.npz") as kept:  # no environment is to blame: all of them
         assert kept["env_ids"].tolist() == list(range(8))
+
+
+def leaves(value: object) -> set[type]:
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return set().union({type(value)}, *map(leaves, items), *([{type(k) for k in value}] if type(value) is dict else []))
+
+
+def test_every_checkpoint_is_plain_and_loads_anywhere(reference: Stage):
+    """YOLOX #1906: a numpy scalar in it, and torch refuses to load it; a tensor of a device, and others cannot."""
+    found = [*reference.runs[0].glob("model_*.pt"), reference.folder / "policy.pt"]
+    assert len(found) == 4
+    for path in found:
+        content = torch.load(path, weights_only=True)  # no map_location: nothing in it may be elsewhere
+        assert leaves(content) <= {dict, list, str, int, float, bool, type(None), torch.Tensor}
+    torch.save({"score": np.float64(1.2)}, path := reference.folder / "no.pt")
+    with pytest.raises(Exception, match="weights_only|Weights only"):
+        torch.load(path, weights_only=True)
+
+
+def test_broken_physics_is_counted_and_training_goes_on(stage: Stage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """mujoco #1570: MuJoCo puts such a robot into its default pose, says so in a file here, and all looks fine."""
+
+    class Exploding(WorkerPool):
+        steps = 0
+
+        def step(self, t: int) -> None:
+            self.steps += 1
+            if self.steps == 8:  # in iteration 2
+                self.actions[3] = math.nan
+            super().step(t)
+
+    monkeypatch.setattr(train, "WorkerPool", Exploding)
+    monkeypatch.chdir(tmp_path)
+    got = stage.run()
+    assert [float(row["sim_unstable"]) > 0 for row in got] == [False, True, False, False]
+    assert float(got[1]["end_sim_unstable"]) > 0
+    assert not list(tmp_path.rglob("MUJOCO_LOG.TXT"))
+
+
+def test_when_a_worker_raises_the_run_is_saved(stage: Stage, monkeypatch: pytest.MonkeyPatch):
+    class Clumsy(Trainer):
+        def collect(self) -> None:
+            super().collect()
+            if self.iteration == 3:
+                self.pool.step(99)
+
+    monkeypatch.setattr(train, "Trainer", Clumsy)
+    with pytest.raises(WorkerError, match=r"worker 0 raised\nTraceback[\s\S]*IndexError"):
+        stage.run(TINY.model_copy(update={"save_interval": 50}))
+    assert [p.name for p in stage.runs[0].glob("model_*")] == ["model_3.pt"]
 
 
 class Poisoned(Trainer):
