@@ -2,6 +2,7 @@
 
 import csv
 import os
+import re
 import signal
 from pathlib import Path
 
@@ -148,6 +149,31 @@ def test_signal_to_snakemake_alone_only_makes_it_wait_and_stop_ends_it(
     assert f"stopped; the workflow goes on from model_{run.iteration}.pt" in done.stdout
     end(snakemake, 20)
     run.require_nothing_left(1)
+    goes_on(run, undisturbed)
+
+
+@pytest.mark.slow
+def test_ctrl_c_twice(undisturbed: Run, run: Run) -> None:
+    """Snakemake leaves at the second one without waiting for training, which saves what it can."""
+    snakemake = run.snakemake()
+    run.train_past(9)
+    group(snakemake, signal.SIGINT)
+    group(snakemake, signal.SIGINT)
+    run.require_nothing_left(10)
+    goes_on(run, undisturbed)
+
+
+@pytest.mark.slow
+def test_a_worker_that_hangs_is_named_within_ten_seconds_and_the_run_is_saved(undisturbed: Run, run: Run) -> None:
+    snakemake = run.snakemake()
+    run.train_past(9)
+    worker = run.pid("worker")
+    os.kill(worker, signal.SIGSTOP)
+    code, output = end(snakemake, 30)
+    run.require_nothing_left(1)
+    assert code == 1
+    assert re.search(rf"\(pid {worker}\) — has not answered for [789] s; it does not run", output), output
+    assert (run.run_folder / f"model_{run.iteration}.pt").exists()
     goes_on(run, undisturbed)
 
 
