@@ -43,7 +43,7 @@ def stop(results: Path, motion: str) -> None:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)
     deadline = time.monotonic() + STOP_SECONDS
-    while busy := [by for run, by in at_work if run.holder] or [f"process {p}" for p in starting if alive(p)]:
+    while busy := [str(by) for r, by in at_work if r.holder] or [f"process {p}" for p in starting if alive(p)]:
         if time.monotonic() > deadline:
             found = f"{busy[0]} has not ended after {STOP_SECONDS:.0f} s"
             raise Q1Error(error("stop", str(folder), found, "", "kill it; its checkpoints stay"))
