@@ -13,6 +13,10 @@ EARLIER = 3  # attempts whose logs are kept
 class LogFile(logging.FileHandler):
     """A log file; lines that find no room on the disk are lost, without a traceback on the screen for each."""
 
+    def __init__(self, path: Path, mode: str):
+        super().__init__(path, mode, encoding="utf-8")
+        self.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
+
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  (logging's name)
         """Say nothing where the disk is the reason."""
         if not isinstance(sys.exception(), OSError):
@@ -45,9 +49,7 @@ def setup(path: Path | None, prefix: str = "") -> logging.Logger:
         second = path.with_name(f".{path.name}")
         _rotate(second, path)
         for name in (path, second):
-            file = LogFile(name, mode="w", encoding="utf-8")
-            file.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
-            logger.addHandler(file)
+            logger.addHandler(LogFile(name, "w"))
     return logger
 
 

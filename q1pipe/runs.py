@@ -21,11 +21,10 @@ from rich.table import Table
 from rich.text import Text
 
 from q1pipe.errors import Q1Error, error, first
-from q1pipe.runfolder import Holder, holder
+from q1pipe.runfolder import BUDGET, Holder, holder
 
 FINGERPRINT = re.compile(r"[0-9a-f]{12}")
 CHECKPOINT = re.compile(r"model_(\d+)\.pt")
-BUDGET = {"max_iterations", "save_interval", "num_workers"}  # may differ within a run
 REMOVING = ".removing"
 
 

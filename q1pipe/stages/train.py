@@ -29,7 +29,7 @@ from q1pipe.log import LogFile
 from q1pipe.motion.clip import Clip
 from q1pipe.provenance import code_of, file_sha
 from q1pipe.robot import Robot
-from q1pipe.runfolder import STOP, locked
+from q1pipe.runfolder import BUDGET, STOP, locked
 from q1pipe.sim import observations, rewards, terminations
 from q1pipe.sim.env import Mode, TrackingEnv
 from q1pipe.sim.observations import Layout
@@ -43,7 +43,6 @@ from q1pipe.stopping import Stopped, Stopping
 
 log = logging.getLogger(__name__)
 
-BUDGET = {"max_iterations", "save_interval", "num_workers"}  # settings that do not change what a run computes
 JUDGE_SEED = 100_000  # added to the run's: other worlds and starts than the training environments have
 PUBLISHED = {"mean_rew": 2.24, "ep_ret": 153.7, "ep_len": 68.0}  # end of the published 3000-iteration run
 POINTS = ("iteration", "env_steps", "mean_rew", "ep_ret", "ep_len", "wall_s")
@@ -285,9 +284,7 @@ def full_disk_said(folder: Path) -> Iterator[None]:
 @contextmanager
 def logged(path: Path) -> Iterator[None]:
     """Append what is logged to a file that spans all attempts."""
-    handler = LogFile(path, encoding="utf-8")
-    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
-    logger = logging.getLogger("q1pipe")
+    handler, logger = LogFile(path, "a"), logging.getLogger("q1pipe")
     logger.addHandler(handler)
     try:
         yield
