@@ -6,6 +6,8 @@ import logging
 import math
 import os
 import signal
+import threading
+import time
 from pathlib import Path
 
 import mujoco
@@ -182,6 +184,23 @@ def test_stopped_by_a_signal_it_saves_and_goes_on_bit_for_bit(reference: Stage, 
     assert (stage.runs[0] / "model_1.pt").exists()
     assert not (stage.folder / "train.json").exists()
     assert stage.run() == rows(reference.folder / "train.csv")
+
+
+def test_stopped_while_a_worker_does_not_take_the_checkpoint(stage: Stage, monkeypatch: pytest.MonkeyPatch):
+    stage.run(TINY.model_copy(update={"max_iterations": 2}))
+
+    class Stuck(WorkerPool):
+        def load_state(self, state: dict[str, np.ndarray]) -> None:
+            os.kill(self._processes[0].pid, signal.SIGSTOP)
+            threading.Timer(1.5, os.kill, (os.getpid(), signal.SIGTERM)).start()
+            super().load_state(state)
+
+    monkeypatch.setattr(train, "WorkerPool", Stuck)
+    began = time.monotonic()
+    with pytest.raises(SystemExit):
+        stage.run()
+    assert time.monotonic() - began < 60  # as long as it would wait for the worker: 300 s
+    assert [p.name for p in sorted(stage.runs[0].glob("model_?.pt"))] == ["model_2.pt"]
 
 
 def test_killed_between_checkpoints_it_goes_back_to_the_last(reference: Stage, stage: Stage):
