@@ -271,9 +271,9 @@ class WorkerPool:
             Q1Error: a worker died, or does not answer.
             WorkerError: a worker raised; the pool is closed.
         """
-        results = []
-        steps_are_known = self._slowest > 0
-        patience = max(STEP_PATIENCE, SLOWEST * self._slowest) if steps_are_known else START_PATIENCE
+        results, patience = [], START_PATIENCE
+        if self._slowest:  # steps are known
+            patience = min(patience, max(STEP_PATIENCE, SLOWEST * self._slowest))
         for i, pipe in enumerate(self._pipes):
             waited = 0  # s; counted, not read from the clock, which runs on while a machine sleeps
             while not pipe.poll(1.0):
