@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from q1pipe import cores
 from q1pipe.config import Sections, Settings, merged
 from q1pipe.motion.clip import Clip
 from q1pipe.motion.intake import take_in
@@ -47,5 +48,5 @@ def train_run(folder: Path, sections: Sections, workers: int) -> dict[str, Any]:
     settings = {"robot": sections.robot, "train": sections.train, "device": sections.device}
     device.run(chosen, settings)
     outputs = (folder / "policy.pt", folder / "train.csv", folder / "train.json")
-    train.run(motion, chosen, chosen, folder / "runs", *outputs, workers, settings)
+    train.run(motion, chosen, chosen, folder / "runs", *outputs, workers, cores.available(), settings)
     return json.loads(outputs[-1].read_text(encoding="utf-8"))

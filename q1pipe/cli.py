@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,6 +19,9 @@ from q1pipe import cores
 from q1pipe.config import RobotCfg, Sections, load_settings, merged, workers_for
 from q1pipe.errors import EXIT_USER_ERROR, ConfigError, Finding, MotionError, Q1Error, error
 from q1pipe.log import setup
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
 
@@ -101,12 +104,14 @@ def train(
     """Train a policy, or go on where training stopped."""
     with _reported(log, name) as logger:
         sections = load_settings(settings)
-        count, finding = workers_for(sections["train"].num_envs, workers, threads, cores.available())
+        here = cores.available()
+        count, finding = workers_for(sections["train"].num_envs, workers, threads, here)
         if finding:
             logger.warning(finding)
         from q1pipe.stages import train as stage
 
-        stage.run(motion, device, smoke, runs_dir, policy, history, out_json, count, sections, launcher)
+        inputs, outputs = (motion, device, smoke), (runs_dir, policy, history, out_json)
+        stage.run(*inputs, *outputs, count, min(threads, here), sections, launcher)
 
 
 @app.command()
@@ -404,22 +409,18 @@ def _told(findings: list[Finding], logger: logging.Logger) -> None:
 def status(results: Results = Path("results")) -> None:
     """Where every motion stands: stage, iteration, reward, speed, time left, last checkpoint."""
     with _reported():
-        from rich.console import Console
-
         from q1pipe.status import table
 
-        Console().print(table(results))
+        _show(table(results), f"nothing was made yet in {results}")
 
 
 @app.command()
 def runs(motion: Motion, results: Results = Path("results")) -> None:
     """The training runs of a motion, and what they differ in."""
     with _reported():
-        from rich.console import Console
-
         from q1pipe.runs import motion_folder, table
 
-        Console().print(table(motion_folder(results, motion)))
+        _show(table(motion_folder(results, motion)), f"no training runs yet of {motion}")
 
 
 @app.command()
@@ -432,8 +433,9 @@ def clean(
     with _reported() as logger:
         from q1pipe.runs import clean, motion_folder
 
-        removed = clean(motion_folder(results, motion), keep)
-        logger.info("removed %s", ", ".join(removed) or "nothing")
+        removed, kept = clean(motion_folder(results, motion), keep)
+        freed = f"{', '.join(removed)}: {sum(removed.values()) / 1e6:.1f} MB" if removed else "nothing"
+        logger.info("removed %s; kept %s", freed, ", ".join(kept) or "nothing")
 
 
 @app.command()
@@ -452,6 +454,13 @@ def unlock(results: Results = Path("results")) -> None:
         from q1pipe.control import unlock
 
         unlock(results)
+
+
+def _show(table: Table, nothing: str) -> None:
+    """Print a table with nothing cut or folded: where the terminal is narrower, that breaks the lines."""
+    from rich.console import Console
+
+    Console(width=10_000).print(table if table.row_count else nothing)
 
 
 def _robot() -> RobotCfg:

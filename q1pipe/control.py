@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from q1pipe.errors import Q1Error, error
 from q1pipe.runfolder import STOP
 from q1pipe.runs import motion_folder, motion_folders, runs_of
+from q1pipe.stopping import alive
 
 log = logging.getLogger(__name__)
 
@@ -21,24 +25,34 @@ STOP_SECONDS = 30.0
 def stop(results: Path, motion: str) -> None:
     """Make a motion's training save and end, and wait for that. Works from anywhere that sees the folder.
 
+    On this machine also in the seconds before training has a run folder to be asked in: it is sent a signal.
+
     Raises:
         Q1Error: it did not end in time, or there is no such motion.
     """
-    at_work = [run for run in runs_of(motion_folder(results, motion)) if run.holder]
-    if not at_work:
+    folder = motion_folder(results, motion)
+    at_work = [(run, by) for run in runs_of(folder) if (by := run.holder)]
+    starting = sorted(set(_trainers(folder)) - {by.pid for _, by in at_work})
+    if not at_work and not starting:
         log.info("nothing trains for %s", motion)
-    for run in at_work:
-        log.info("%s: asking to stop", run.holder)
+    for run, by in at_work:
+        log.info("%s: asking to stop", by)
         (run.folder / STOP).touch()
+    for pid in starting:
+        log.info("process %d, which is starting: asking to stop", pid)
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
     deadline = time.monotonic() + STOP_SECONDS
-    while busy := [run for run in at_work if run.holder]:
+    while busy := [str(by) for r, by in at_work if r.holder] or [f"process {p}" for p in starting if alive(p)]:
         if time.monotonic() > deadline:
-            found = f"{busy[0].holder} has not ended after {STOP_SECONDS:.0f} s"
-            raise Q1Error(error("stop", str(busy[0].folder), found, "", "kill it; its checkpoints stay"))
+            found = f"{busy[0]} has not ended after {STOP_SECONDS:.0f} s"
+            raise Q1Error(error("stop", str(folder), found, "", "kill it; its checkpoints stay"))
         time.sleep(0.2)
-    for run in at_work:
+    for run, _ in at_work:
         kept = run.checkpoint
         log.info("stopped; the workflow goes on from %s", f"model_{kept[0]}.pt" if kept else "the beginning")
+    if starting:
+        log.info("stopped before it trained")
 
 
 def unlock(results: Path) -> None:
@@ -67,14 +81,23 @@ def unlock(results: Path) -> None:
 
 
 def _snakemakes() -> list[int]:
-    """Processes of snakemake in this folder, where the system has /proc."""
-    found = []
+    """Processes of snakemake in this folder."""
+    here = Path.cwd()
+    return [p for p, cwd, words in _processes() if cwd == here and "snakemake" in (Path(w).name for w in words[:4])]
+
+
+def _trainers(folder: Path) -> Iterator[int]:
+    """Processes of the train stage of a motion's folder, whether or not they hold a lock yet."""
+    option, ours = "--runs-dir=", (folder / "runs").resolve()
+    for pid, cwd, words in _processes():
+        given = next((word.removeprefix(option) for word in words if word.startswith(option)), None)
+        if given and "train" in words[:4] and (cwd / given).resolve() == ours:
+            yield pid
+
+
+def _processes() -> Iterator[tuple[int, Path, list[str]]]:
+    """Id, working directory and command line of all processes that this user may look at; none without /proc."""
     for process in Path("/proc").glob("[0-9]*"):
-        try:
-            words = (process / "cmdline").read_bytes().split(b"\0")
-            here = os.path.samefile(process / "cwd", ".")
-        except OSError:
-            continue
-        if here and any(word.rpartition(b"/")[2] == b"snakemake" for word in words[:4]):
-            found.append(int(process.name))
-    return found
+        with suppress(OSError):  # gone meanwhile, or another user's
+            words = os.fsdecode((process / "cmdline").read_bytes()).split("\0")
+            yield int(process.name), Path(os.readlink(process / "cwd")), words

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from pathlib import Path
+
+EARLIER = 3  # attempts whose logs are kept
 
 
 class LogFile(logging.FileHandler):
     """A log file; lines that find no room on the disk are lost, without a traceback on the screen for each."""
+
+    def __init__(self, path: Path, mode: str):
+        super().__init__(path, mode, encoding="utf-8")
+        self.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  (logging's name)
         """Say nothing where the disk is the reason."""
@@ -20,7 +27,8 @@ def setup(path: Path | None, prefix: str = "") -> logging.Logger:
     """Send what loggers below ``q1pipe`` say to standard error and to a new file.
 
     Args:
-        path: log file; folders are made. None: standard error only.
+        path: log file; folders are made. Those of earlier attempts become ``.1``, ``.2``, …, the latest first. None:
+            standard error only.
         prefix: begins each line on standard error, such as ``[getUp] ``: stages of several motions share a terminal.
 
     Returns:
@@ -37,10 +45,20 @@ def setup(path: Path | None, prefix: str = "") -> logging.Logger:
     logger.addHandler(screen)
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        file = LogFile(path, mode="w", encoding="utf-8")
-        file.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
-        logger.addHandler(file)
+        # Snakemake deletes the log that it knows before each attempt: a second one, which it does not know, is kept
+        second = path.with_name(f".{path.name}")
+        _rotate(second, path)
+        for name in (path, second):
+            logger.addHandler(LogFile(name, "w"))
     return logger
+
+
+def _rotate(latest: Path, path: Path) -> None:
+    """Rename the latest log to ``{path}.1``, that one to ``.2``, and so on; the oldest is replaced."""
+    names = [latest, *(path.with_name(f"{path.name}.{n}") for n in range(1, EARLIER + 1))]
+    for older, newer in zip(names[:0:-1], names[-2::-1], strict=True):
+        if newer.exists():
+            os.replace(newer, older)
 
 
 def span(seconds: float) -> str:

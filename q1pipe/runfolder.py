@@ -6,6 +6,7 @@ import fcntl
 import json
 import logging
 import os
+import shlex
 import socket
 import time
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from q1pipe.errors import Q1Error, error, warn
 log = logging.getLogger(__name__)
 
 LOCK, STOP = "lock", "stop"
+BUDGET = {"max_iterations", "save_interval", "num_workers"}  # settings of `train` that may differ within a run
 ATTEMPTS, PAUSE = 5, 0.2  # `holder` takes the lock for a moment: a trainer that meets it there tries again
 
 
@@ -46,7 +48,7 @@ def locked(folder: Path) -> Iterator[None]:
     with open(folder / LOCK, "ab", buffering=0) as f:
         if not _taken(f.fileno()):
             found = f"{_written(folder) or 'another process'} trains there"
-            action = f"wait for it, or end it: q1pipe stop {folder.absolute().parent.parent.name}"
+            action = f"wait for it, or end it: q1pipe stop {shlex.quote(folder.absolute().parent.parent.name)}"
             raise Q1Error(error("locked", str(folder), found, "one trainer per run folder", action))
         if killed := _written(folder):
             log.warning(warn("taken-over", str(folder), f"{killed}, did not end by itself", action="going on from it"))

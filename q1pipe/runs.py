@@ -21,11 +21,10 @@ from rich.table import Table
 from rich.text import Text
 
 from q1pipe.errors import Q1Error, error, first
-from q1pipe.runfolder import Holder, holder
+from q1pipe.runfolder import BUDGET, Holder, holder
 
 FINGERPRINT = re.compile(r"[0-9a-f]{12}")
 CHECKPOINT = re.compile(r"model_(\d+)\.pt")
-BUDGET = {"max_iterations", "save_interval", "num_workers"}  # may differ within a run
 REMOVING = ".removing"
 
 
@@ -142,7 +141,8 @@ def table(folder: Path) -> Table:
     """The runs of a motion, and what each differs in from the published one, or else from the latest."""
     runs, ours = runs_of(folder), published(folder)
     base = next((run for run in runs if run.fingerprint == ours), runs[0] if runs else None)
-    result = Table("run", "last active", "iterations", "best", "size", "", "differs in", box=None, pad_edge=False)
+    head = ("run", "last active", "iterations", "best score", "size", "", "differs in")
+    result = Table(*head, box=None, pad_edge=False)
     for run in runs:
         best, at_work = run.best, run.holder
         cells = [
@@ -183,19 +183,19 @@ def _flat(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any
             yield above + key, value
 
 
-def clean(folder: Path, keep: int) -> list[str]:
+def clean(folder: Path, keep: int) -> tuple[dict[str, int], list[str]]:
     """Remove a motion's runs but the latest `keep`, the published one, and those where someone trains.
 
     Returns:
-        Fingerprints of what was removed.
+        Fingerprints of what was removed with its bytes, and of what stays.
     """
     for half in folder.glob(f"runs/*{REMOVING}"):  # an earlier clean was killed
         shutil.rmtree(half)
-    removed = []
+    removed = {}
     for run in runs_of(folder)[keep:]:
         if run.fingerprint != published(folder) and run.holder is None:
+            removed[run.fingerprint] = run.size
             aside = run.folder.with_name(run.fingerprint + REMOVING)
             os.rename(run.folder, aside)  # whoever comes now finds no half of a run
             shutil.rmtree(aside)
-            removed.append(run.fingerprint)
-    return removed
+    return removed, [run.fingerprint for run in runs_of(folder)]

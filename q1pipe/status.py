@@ -18,7 +18,7 @@ RECENT = 20  # iterations that the speed and the time left are taken from
 
 def table(results: Path) -> Table:
     """A line for each motion."""
-    head = ("motion", "stage", "iteration", "reward", "steps/s", "left", "last checkpoint")
+    head = ("motion", "stage", "iteration", "reward", "return", "steps/s", "time left", "checkpoint")
     result = Table(*head, box=None, pad_edge=False)
     for folder in motion_folders(results):
         run = current(folder)
@@ -39,8 +39,9 @@ def stage(folder: Path, run: Run | None) -> str:
     if run and run.holder:
         return "trains"
     if (folder / "train.json").exists():
-        verdict = _json(folder / "eval.json").get("verdict")
-        return f"evaluated: {verdict}" if verdict else "trained"
+        judged = _json(folder / "eval.json")
+        ours = judged.get("fingerprint") == published(folder)  # else it is an earlier policy's
+        return f"evaluated: {judged['verdict']}" if ours else "trained"
     if run:
         return "training stopped"
     if (folder / "smoke.json").exists():
@@ -49,7 +50,7 @@ def stage(folder: Path, run: Run | None) -> str:
 
 
 def progress(run: Run) -> list[str]:
-    """Iteration, reward, speed, time left, last checkpoint."""
+    """Iteration, reward of a step and of an episode, speed, time left, last checkpoint."""
     rows, kept = run.rows[-RECENT:], run.checkpoint
     last = rows[-1] if rows else {}
     speed = sum(row["sps"] for row in rows) / len(rows) if rows else 0.0
@@ -59,7 +60,8 @@ def progress(run: Run) -> list[str]:
         left = span(per_iteration * (run.last - run.iteration))
     return [
         f"{run.iteration} of {run.last or '?'}",
-        f"{last['mean_rew']:.2f}, {last['ep_ret']:.1f} an episode" if last else "–",
+        f"{last['mean_rew']:.2f}" if last else "–",
+        f"{last['ep_ret']:.1f}" if last else "–",
         f"{speed:.0f}" if last else "–",
         left,
         f"{kept[0]}, {span(time.time() - kept[1])} ago" if kept else "none",

@@ -57,13 +57,18 @@ class Run:
         for part in ("Snakefile", "environment.yml", "profiles", "workflow", "q1pipe"):
             os.symlink(ROOT / part, folder / part)
         shutil.copytree(ROOT / "config", folder / "config", ignore=shutil.ignore_patterns("*.npz"))
-        (folder / "run.yaml").write_text(json.dumps({**CONFIG, "train": self.train}))
+        self.set()
         clip = standing_clip(Robot.load(RobotCfg()), frames=12)
         for path in (folder / f"config/{NAME}.npz", self.results / "motion.npz"):
             clip.save(path)
         (folder / "results/device.json").write_text(json.dumps({"device": "cpu", "name": "a processor"}))
         for name in ("motion.json", "smoke.json"):
             (self.results / name).write_text("{}")
+
+    def set(self, **train: Any) -> None:
+        """Change settings of `train`."""
+        self.train |= train
+        (self.folder / "run.yaml").write_text(json.dumps({**CONFIG, "train": self.train}))
 
     def trainer(self) -> subprocess.Popen[str]:
         """Start `q1pipe train`, in a process group of its own."""
@@ -82,11 +87,10 @@ class Run:
         }
         return self._start([*command, *(f"--{key}={value}" for key, value in options.items())])
 
-    def snakemake(self, *args: str) -> subprocess.Popen[str]:
+    def snakemake(self, *options: str, cores: int = 2) -> subprocess.Popen[str]:
         """Start snakemake for train.json, in a process group of its own."""
-        target = [f"results/{NAME}/train.json"] if not args else []
-        options = ["--cores", "2", "--configfile", "run.yaml"]
-        return self._start([sys.executable, "-m", "snakemake", *target, *args, *options])
+        options = (f"--cores={cores}", "--configfile", "run.yaml", *options)
+        return self._start([sys.executable, "-m", "snakemake", f"results/{NAME}/train.json", *options])
 
     def q1pipe(self, *args: str) -> subprocess.CompletedProcess[str]:
         """Run another command there, to its end."""

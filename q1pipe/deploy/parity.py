@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,17 +84,24 @@ def findings(differences: list[Difference], joints: tuple[str, ...], allowed: fl
     ]
 
 
-def main(rows: str, *files: str) -> None:
-    """The other process: run the files, print the differences."""
+def session_of(file: str | bytes) -> Any:
+    """An inference session of one thread. By itself onnxruntime takes all of the host's cores, and binds them."""
     import onnxruntime
 
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    return onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
+
+
+def main(rows: str, *files: str) -> None:
+    """The other process: run the files, print the differences."""
     result = []
     with np.load(rows) as data:
         sets = {
             key.removeprefix("obs."): (data[key], data[key.replace("obs.", "act.", 1)]) for key in data if key[0] == "o"
         }
     for file in files:
-        session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
+        session = session_of(file)
         for name, (obs, wanted) in sets.items():
             if len(session.get_inputs()) == 1:
                 actions = session.run(["actions"], {"obs": obs})[0]

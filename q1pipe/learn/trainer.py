@@ -164,15 +164,8 @@ class Trainer:
             DivergedError: numbers went bad too often.
             Q1Error: a worker failed, or the last checkpoint finds no room on the disk.
         """
-        if found := checkpoint.newest(self.folder):
-            path, state = found
-            self.load(state)
-            self.saved = self.iteration
-            log.info("going on from %s: iteration %d of %d", path.name, self.iteration, self.cfg.max_iterations)
-            if state["threads"] != (now := torch.get_num_threads()):
-                log.info("with %d threads, not %d as before: sums are rounded differently", now, state["threads"])
-        else:
-            self.pool.reset()
+        with self.stop.interruptible():
+            self.begin()
         self.good = self.state()
         self.rollout.rows[0].copy_(torch.from_numpy(self.pool.rows[0]))
         self.history = History(self.folder / "train.csv", self.columns, self.iteration)
@@ -203,6 +196,19 @@ class Trainer:
         if self.saved < last:
             where, action = f"{self.folder}: iteration {last}", "make room; the same command goes on"
             raise Q1Error(error("disk", where, "the last checkpoint finds no room", "room on the disk", action))
+
+    def begin(self) -> None:
+        """Go on from the newest checkpoint in the folder, or start."""
+        if not (found := checkpoint.newest(self.folder)):
+            self.pool.reset()
+            return
+        path, state = found
+        self.load(state)
+        self.saved = self.iteration
+        log.info("going on from %s: iteration %d of %d", path.name, self.iteration, self.cfg.max_iterations)
+        if state["threads"] != (now := torch.get_num_threads()):
+            said = f"{now} threads compute, {state['threads']} did before: the last digits may differ"
+            log.warning(warn("threads", str(path), said, action="the same --cores for the same digits"))
 
     def advance(self) -> tuple[dict[str, float], dict[str, Any]]:
         """One iteration: its row of train.csv but for wall_s, and the state after it.

@@ -15,6 +15,8 @@ import multiprocessing
 import os
 import shutil
 import signal
+import socket
+import struct
 import sys
 import threading
 import time
@@ -44,7 +46,7 @@ from q1pipe.sim.sampler import bin_count
 Array = NDArray[Any]
 
 SHARED_MEMORY = Path("/dev/shm")
-START_PATIENCE = 300.0  # s for a worker to start, to reset or to load: reads files, on a machine that may be busy
+START_PATIENCE = 300.0  # s for all that comes before the first step: reads files, on a machine that may be busy
 STEP_PATIENCE = 7.0  # s for a step, which takes some ms
 SLOWEST = 100  # × the slowest step lately is patience too, where that is more
 FORGET = 0.99  # a step: what the slowest one still counts after it
@@ -194,6 +196,7 @@ class WorkerPool:
             with _worker_environment():
                 for i in range(num_workers):
                     ours, theirs = context.Pipe()
+                    _limit_sending(ours, START_PATIENCE)
                     env_ids = range(i * per_worker, (i + 1) * per_worker)
                     process = context.Process(
                         target=_work,
@@ -220,10 +223,8 @@ class WorkerPool:
         A worker that takes longer than STEP_PATIENCE, and than SLOWEST times the slowest step lately, hangs. Time in
         which this process does not run either, as in a suspended machine or container, does not count.
         """
-        steps_are_known = self._slowest > 0
-        patience = max(STEP_PATIENCE, SLOWEST * self._slowest) if steps_are_known else START_PATIENCE
         began = time.monotonic()
-        self._command("step", t, min(patience, START_PATIENCE))
+        self._command("step", t)
         self._slowest = max(FORGET * self._slowest, time.monotonic() - began)
 
     def roll(self) -> None:
@@ -239,9 +240,9 @@ class WorkerPool:
     def load_state(self, state: dict[str, Array]) -> None:
         """Go on from `state`, taken between two iterations; fills rows[0]."""
         per_worker = len(self.actions) // len(self._pipes)
-        for i, pipe in enumerate(self._pipes):
+        for i in range(len(self._pipes)):
             mine = slice(i * per_worker, (i + 1) * per_worker)
-            self._send(pipe, ("load", {name: array[mine] for name, array in state.items()}))
+            self._send(i, ("load", {name: array[mine] for name, array in state.items()}))
         self._answers()
 
     def close(self) -> None:
@@ -256,24 +257,34 @@ class WorkerPool:
     ) -> None:
         self.close()
 
-    def _command(self, name: str, argument: Any, patience: float = START_PATIENCE) -> list[Any]:
-        for pipe in self._pipes:
-            self._send(pipe, (name, argument))
-        return self._answers(patience)
+    def _command(self, name: str, argument: Any) -> list[Any]:
+        for i in range(len(self._pipes)):
+            self._send(i, (name, argument))
+        return self._answers()
 
-    def _send(self, pipe: Connection, message: tuple[str, Any]) -> None:
-        # a worker that has died is reported where its answer is awaited
-        with contextlib.suppress(BrokenPipeError):
-            pipe.send(message)
+    def _send(self, worker: int, message: tuple[str, Any]) -> None:
+        """Send a worker what may be more than its pipe takes before it reads.
 
-    def _answers(self, patience: float = START_PATIENCE) -> list[Any]:
-        """Wait for an answer of every worker, at most about `patience` seconds in which nothing comes from it.
+        Raises:
+            Q1Error: it does not read.
+        """
+        try:
+            self._pipes[worker].send(message)
+        except BlockingIOError:
+            self._fail(worker, f"does not read what it is sent; {self._whereabouts(worker)}")
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # it has died: reported where its answer is awaited
+
+    def _answers(self) -> list[Any]:
+        """Wait for an answer of every worker, not for ever.
 
         Raises:
             Q1Error: a worker died, or does not answer.
             WorkerError: a worker raised; the pool is closed.
         """
-        results = []
+        results, patience = [], START_PATIENCE
+        if self._slowest:  # steps are known
+            patience = min(patience, max(STEP_PATIENCE, SLOWEST * self._slowest))
         for i, pipe in enumerate(self._pipes):
             waited = 0  # s; counted, not read from the clock, which runs on while a machine sleeps
             while not pipe.poll(1.0):
@@ -322,6 +333,12 @@ class WorkerPool:
                 "look for the out-of-memory killer (dmesg) and at train.num_envs",
             )
         )
+
+
+def _limit_sending(pipe: Connection, seconds: float) -> None:
+    """Let `send` raise BlockingIOError where the other end does not read for so long."""
+    with socket.socket(fileno=os.dup(pipe.fileno())) as s:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(seconds), 0))
 
 
 def _end(pipes: list[Connection], processes: list[BaseProcess]) -> None:

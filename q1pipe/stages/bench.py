@@ -152,9 +152,8 @@ def measured(folder: Path, clip: Clip, robot: Robot, sections: Sections, workers
     for n in range(rounds):
         end = WARMUP + (n + 1) * ITERATIONS
         budget = cfg.model_copy(update={"max_iterations": end})
-        trainer = train(
-            sections.robot, robot, folder / "motion.npz", clip, budget, device, runs, meta, None, Stopping()
-        )
+        of = (sections.robot, robot, folder / "motion.npz", clip, budget, cores.available())
+        trainer = train(*of, device, runs, meta, None, Stopping())
         rows = numbers(runs / "train.csv")[-ITERATIONS:]
         collect, update = (statistics.median(row[f"{what}_s"] for row in rows) for what in ("collect", "update"))
         wall = (rows[-1]["wall_s"] - rows[0]["wall_s"]) / (len(rows) - 1)

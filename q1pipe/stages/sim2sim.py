@@ -16,6 +16,7 @@ import numpy as np
 from q1pipe.config import EvaluateCfg, ExportCfg, Sim2simCfg
 from q1pipe.deploy.contract import Contract, check, sha256
 from q1pipe.deploy.openloop import Row, differences, replay
+from q1pipe.deploy.parity import session_of
 from q1pipe.deploy.run_policy import Controller
 from q1pipe.deploy.safety import audit
 from q1pipe.deploy.sim2sim import Judge, Limits, Outcome, close_loop, damped, floor_forces, widths
@@ -112,9 +113,7 @@ def load(onnx: Path, motion: Path, robot: Robot) -> tuple[Contract, Controller]:
     Raises:
         Q1Error: names each contradiction.
     """
-    import onnxruntime
-
-    session = onnxruntime.InferenceSession(str(onnx), providers=["CPUExecutionProvider"])
+    session = session_of(str(onnx))
     contract = Contract.read(session.get_modelmeta().custom_metadata_map, str(onnx))
     findings = check(contract, robot, widths(robot), session.get_inputs()[0].shape[1], str(onnx))
     if (sha := sha256(motion)) != contract.motion_sha256:

@@ -54,7 +54,7 @@ def run(motion: Path, report: Path, device: Path, out_json: Path, threads: int, 
     with tempfile.TemporaryDirectory(prefix="q1pipe-smoke-") as name, Stopping() as stop:
         folder = Path(name)
         try:
-            trainer = train(robot_cfg, robot, motion, clip, small, torch_device, folder, meta, None, stop)
+            trainer = train(robot_cfg, robot, motion, clip, small, threads, torch_device, folder, meta, None, stop)
         except Stopped as e:
             raise SystemExit(e.code) from None
         rows = numbers(folder / "train.csv")

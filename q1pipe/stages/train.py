@@ -16,9 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 import yaml
-from numpy.typing import NDArray
 
-from q1pipe import cores
 from q1pipe.config import EvaluateCfg, RobotCfg, TrainCfg
 from q1pipe.errors import Q1Error, error
 from q1pipe.files import publish, replacing, write_json
@@ -31,22 +29,20 @@ from q1pipe.log import LogFile
 from q1pipe.motion.clip import Clip
 from q1pipe.provenance import code_of, file_sha
 from q1pipe.robot import Robot
-from q1pipe.runfolder import STOP, locked
+from q1pipe.runfolder import BUDGET, STOP, locked
 from q1pipe.sim import observations, rewards, terminations
-from q1pipe.sim.env import Mode, StepBuffers, TrackingEnv
+from q1pipe.sim.env import Mode, TrackingEnv
 from q1pipe.sim.observations import Layout
 from q1pipe.sim.rewards import REWARD_TERMS
 from q1pipe.sim.sampler import AdaptiveSampler
 from q1pipe.sim.terminations import Cause
 from q1pipe.sim.workers import WorkerPool
+from q1pipe.stages import dump
 from q1pipe.stages.episodes import play
 from q1pipe.stopping import Stopped, Stopping
 
 log = logging.getLogger(__name__)
 
-Array = NDArray[Any]
-
-BUDGET = {"max_iterations", "save_interval", "num_workers"}  # settings that do not change what a run computes
 JUDGE_SEED = 100_000  # added to the run's: other worlds and starts than the training environments have
 PUBLISHED = {"mean_rew": 2.24, "ep_ret": 153.7, "ep_len": 68.0}  # end of the published 3000-iteration run
 POINTS = ("iteration", "env_steps", "mean_rew", "ep_ret", "ep_len", "wall_s")
@@ -61,6 +57,7 @@ def run(
     history: Path,
     out_json: Path,
     workers: int,
+    threads: int,
     settings: Mapping[str, Any],
     launcher: int | None = None,
 ) -> None:
@@ -75,6 +72,7 @@ def run(
         history: train.csv, copy of the run folder's.
         out_json: train.json, written last.
         workers: physics processes, a divisor of num_envs.
+        threads: cores that the learner may use, while the workers wait for it.
         settings: sections ``robot``, ``train``, ``device``.
         launcher: id of the process to leave with; see `Stopping`.
 
@@ -96,17 +94,17 @@ def run(
                 with stop.interruptible():
                     write_args(folder / "args.yaml", robot, cfg, meta)
                     torch_device = use(chosen["device"])
-                    evaluate = judge(robot, clip, cfg, torch_device)
-                train(robot_cfg, robot, motion, clip, cfg, torch_device, folder, meta, evaluate, stop)
+                    evaluate = judge(robot, clip, cfg, threads, torch_device)
+                train(robot_cfg, robot, motion, clip, cfg, threads, torch_device, folder, meta, evaluate, stop)
             except Stopped as e:
-                kept = checkpoint.newest(folder)
-                log.warning("stopped; the same command goes on from %s", kept[0].name if kept else "the beginning")
+                last = checkpoint.newest(folder)
+                log.warning("stopped; the same command goes on from %s", last[0].name if last else "the beginning")
                 sys.exit(e.code)
             except DivergedError as e:
-                dump = folder / f"diverged_{e.rollout['iteration']}.npz"
+                kept = folder / f"diverged_{e.rollout['iteration']}.npz"
                 with suppress(OSError):  # what went wrong matters more than a full disk
-                    write_dump(dump, robot, clip, cfg, e.rollout)
-                    log.error("the %d environments concerned, to replay: %s", len(e.rollout["env_ids"]), dump)
+                    dump.write(kept, motion, robot, clip, cfg, e.rollout)
+                    log.error("the %d environments concerned, to replay: %s", len(e.rollout["env_ids"]), kept)
                 raise
         publish(folder / BEST, policy)
         publish(folder / "train.csv", history)
@@ -119,6 +117,7 @@ def train(
     motion: Path,
     clip: Clip,
     cfg: TrainCfg,
+    threads: int,
     device: torch.device,
     folder: Path,
     meta: Mapping[str, Any],
@@ -126,9 +125,7 @@ def train(
     stop: Stopping,
 ) -> Trainer:
     """Join simulation and learner and train in a run folder to max_iterations, or until asked to stop."""
-    # The workers wait while the learner computes. Not as many as --cores or num_workers say: sums are rounded as the
-    # number of threads goes, and results are to depend on neither.
-    torch.set_num_threads(cores.available())
+    torch.set_num_threads(threads)  # the workers wait while the learner computes
     torch.manual_seed(cfg.seed)
     layout = Layout.of(robot)
     shape = Shape(layout.actor_dim, layout.critic_dim, len(robot.joint_names), layout.reference_joint_pos.start)
@@ -161,7 +158,7 @@ def train(
     return trainer
 
 
-def judge(robot: Robot, clip: Clip, cfg: TrainCfg, device: torch.device) -> Evaluate:
+def judge(robot: Robot, clip: Clip, cfg: TrainCfg, threads: int, device: torch.device) -> Evaluate:
     """What tells which model is the best: deterministic policies from frame 0, in the same episodes every time.
 
     Half the score is undisturbed, half under noise, randomisation and pushes: a policy masters the first long before
@@ -171,9 +168,7 @@ def judge(robot: Robot, clip: Clip, cfg: TrainCfg, device: torch.device) -> Eval
     clip = clip.opening()
     limits, cfg = EvaluateCfg(), cfg.model_copy(update={"seed": cfg.seed + JUDGE_SEED})
     modes: tuple[Mode, ...] = ("nominal", "disturbed")
-    envs = {
-        mode: TrackingEnv(robot, clip, cfg, np.arange(cfg.best_episodes), mode, cores.available()) for mode in modes
-    }
+    envs = {mode: TrackingEnv(robot, clip, cfg, np.arange(cfg.best_episodes), mode, threads) for mode in modes}
     noise_seed = {"nominal": None, "disturbed": cfg.seed}
 
     def evaluate(policy: Policy) -> dict[str, float]:
@@ -275,33 +270,6 @@ def passed(rows: list[dict[str, float]], key: str, value: float) -> dict[str, fl
     return {"env_steps": int(rows[start]["env_steps"]), "wall_s": rows[start]["wall_s"]} if start < len(rows) else None
 
 
-def write_dump(path: Path, robot: Robot, clip: Clip, cfg: TrainCfg, rollout: Mapping[str, Any]) -> None:
-    """Keep a rollout whose numbers went bad, with where its robots were: qpos (T+1, n, nq) and qvel (T+1, n, nv)."""
-    qpos, qvel, _ = replay(robot, clip, cfg, rollout)
-    with replacing(path) as temporary, open(temporary, "wb") as f:
-        np.savez_compressed(f, qpos=qpos, qvel=qvel, **rollout)
-
-
-def replay(robot: Robot, clip: Clip, cfg: TrainCfg, rollout: Mapping[str, Any]) -> tuple[Array, Array, Array]:
-    """Simulate the rollout of a dump again, bit for bit, with the settings in the run folder's args.yaml.
-
-    Returns:
-        qpos (T+1, n, nq), qvel (T+1, n, nv), rows (T+1, n, row_dim): at the start and after each step; where an episode
-        ended, the state is the next one's.
-    """
-    env = TrackingEnv(robot, clip, cfg, rollout["env_ids"], "train")
-    env.bin_probs[:] = rollout["bin_probs"]
-    out = StepBuffers.zeros(env.num_envs, env.layout)
-    prefix = "state_"
-    env.load({name.removeprefix(prefix): a for name, a in rollout.items() if name.startswith(prefix)}, out)
-    seen = [(env.physics.qpos.copy(), env.physics.qvel.copy(), out.rows.copy())]
-    for action in rollout["actions"]:
-        env.step(action, out)
-        seen.append((env.physics.qpos.copy(), env.physics.qvel.copy(), out.rows.copy()))
-    qpos, qvel, rows = (np.stack(x) for x in zip(*seen, strict=True))
-    return qpos, qvel, rows
-
-
 @contextmanager
 def full_disk_said(folder: Path) -> Iterator[None]:
     """Say as a finding that there is no room where nothing can be done without: at the start and at the end."""
@@ -317,9 +285,7 @@ def full_disk_said(folder: Path) -> Iterator[None]:
 @contextmanager
 def logged(path: Path) -> Iterator[None]:
     """Append what is logged to a file that spans all attempts."""
-    handler = LogFile(path, encoding="utf-8")
-    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
-    logger = logging.getLogger("q1pipe")
+    handler, logger = LogFile(path, "a"), logging.getLogger("q1pipe")
     logger.addHandler(handler)
     try:
         yield

@@ -7,9 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from onnx import TensorProto, helper
 
 from q1pipe import cores
 from q1pipe.cores import quota
+from q1pipe.deploy.parity import session_of
 
 V1 = "12:cpu,cpuacct:/docker/a1\n5:cpuset:/docker/a1\n1:name=systemd:/docker/a1\n"
 
@@ -55,3 +57,12 @@ def test_never_less_than_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     cgroup, mount = tree(tmp_path, "0::/\n", {"cpu.max": "50000 100000"})
     monkeypatch.setattr(cores.quota, "__defaults__", (cgroup, mount))
     assert cores.available() == 1
+
+
+def test_onnxruntime_starts_no_threads_of_its_own():
+    """onnxruntime #8313: by itself it starts a thread for each core of the host, and binds it to one."""
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "g", ends[:1], ends[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    options = session_of(model.SerializeToString()).get_session_options()
+    assert (options.intra_op_num_threads, options.inter_op_num_threads) == (1, 1)

@@ -88,10 +88,12 @@ def test_clean_keeps_the_latest_the_published_and_the_one_that_trains(folder: Pa
     (folder / "runs" / ("f" * 12 + runs.REMOVING)).mkdir()  # an earlier clean was killed
     publish(folder, D)
     with locked(folder / "runs" / C):
-        assert runs.clean(folder, 1) == [B, "e" * 12]
+        removed, kept = runs.clean(folder, 1)
+        assert (list(removed), kept) == ([B, "e" * 12], [A, C, D])
+        assert removed[B] > 2_000_000
     assert sorted(p.name for p in (folder / "runs").iterdir()) == [A, C, D, "notes"]
     assert (folder / "train.json").exists()
-    assert runs.clean(folder, 0) == [A, C]
+    assert list(runs.clean(folder, 0)[0]) == [A, C]
 
 
 def test_status_says_where_every_motion_stands(tmp_path: Path, folder: Path):
@@ -100,7 +102,7 @@ def test_status_says_where_every_motion_stands(tmp_path: Path, folder: Path):
     for name, file, content in (
         ("checked", "motion.json", {}),
         ("refused", "smoke.json", {"findings": [{}]}),
-        ("judged", "eval.json", {"verdict": "pass"}),
+        ("judged", "eval.json", {"verdict": "pass", "fingerprint": B}),
     ):
         (results / name / "logs").mkdir(parents=True)
         (results / name / file).write_text(json.dumps(content))
@@ -112,11 +114,13 @@ def test_status_says_where_every_motion_stands(tmp_path: Path, folder: Path):
         lines = shown(status.table(results))
     assert [line.split()[0] for line in lines[1:]] == ["checked", "getUp", "judged", "refused"]
     assert "motion checked" in lines[1]
-    for cell in ("trains", "60 of 300", "1.50, 30.0 an episode", "50", "8 min", "50, 2 min ago"):
+    for cell in ("trains", "60 of 300", "1.50", "30.0", "50", "8 min", "50, 2 min ago"):
         assert cell in lines[2], lines[2]  # 240 iterations of 2 s
     assert "evaluated: pass" in lines[3]
     assert "smoke run refused" in lines[4]
     assert "training stopped" in shown(status.table(results))[2]
+    publish(results / "judged", A)  # trained anew, not yet evaluated
+    assert "evaluated" not in shown(status.table(results))[3]
 
 
 def test_the_run_that_trains_comes_before_the_published_one(folder: Path):

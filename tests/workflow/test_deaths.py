@@ -2,6 +2,7 @@
 
 import csv
 import os
+import re
 import signal
 from pathlib import Path
 
@@ -67,16 +68,20 @@ def test_one_run_dies_again_and_again(start) -> None:
     trainer.kill()
     run.require_nothing_left(5)
 
-    trainer = run.trainer()
+    snakemake = run.snakemake()
     run.train_past(3)
     victim = run.pid("worker")
     os.kill(victim, signal.SIGKILL)
-    code, output = end(trainer, 10)
+    code, output = end(snakemake, 20)
     run.require_nothing_left(1)
-    assert code == 2
+    assert code == 1
     assert "WARN [taken-over]" in output
     assert f"(pid {victim}) — died with exit code -9 (SIGKILL" in output
     assert (run.run_folder / f"model_{run.iteration}.pt").exists()
+    said = (run.results / "logs/train.log").read_text().splitlines()
+    assert len(said) > 20
+    shown = "".join(f"    {line}\n" for line in said[-20:])  # long after the first lines nobody wants all of it
+    assert f"The end of results/{NAME}/logs/train.log:\n{shown}Complete log" in output
 
     snakemake = run.snakemake()
     run.train_past(3)
@@ -87,6 +92,21 @@ def test_one_run_dies_again_and_again(start) -> None:
 
     assert end(run.trainer(), 120)[0] == 0
     assert same(run.result(), finished(start()).result())
+
+
+def test_stop_is_heard_before_there_is_a_run_folder(start) -> None:
+    run = start()
+    trainer = run.trainer()
+    done = run.q1pipe("stop", NAME)
+    assert f"process {trainer.pid}, which is starting: asking to stop" in done.stdout
+    assert "stopped before it trained" in done.stdout
+    assert end(trainer, 10)[0] in (-signal.SIGTERM, 128 + signal.SIGTERM)
+    run.require_nothing_left(1)
+
+
+def heard(run: Run) -> bool:
+    """Whether the trainer has heard the first signal; a second one before that would be the same one."""
+    return "saving and leaving" in (run.run_folder / "train.log").read_text()
 
 
 def goes_on(run: Run, undisturbed: Run) -> None:
@@ -138,6 +158,33 @@ def test_signal_to_snakemake_alone_only_makes_it_wait_and_stop_ends_it(
 
 
 @pytest.mark.slow
+def test_ctrl_c_twice(undisturbed: Run, run: Run) -> None:
+    """Snakemake leaves at the second one without waiting for training, which saves what it can."""
+    snakemake = run.snakemake()
+    run.train_past(9)
+    group(snakemake, signal.SIGINT)
+    run.wait(lambda: heard(run), 5)
+    group(snakemake, signal.SIGINT)
+    end(snakemake, 20)
+    run.require_nothing_left(5)
+    goes_on(run, undisturbed)
+
+
+@pytest.mark.slow
+def test_a_worker_that_hangs_is_named_within_ten_seconds_and_the_run_is_saved(undisturbed: Run, run: Run) -> None:
+    snakemake = run.snakemake()
+    run.train_past(9)
+    worker = run.pid("worker")
+    os.kill(worker, signal.SIGSTOP)
+    code, output = end(snakemake, 30)
+    run.require_nothing_left(1)
+    assert code == 1
+    assert re.search(rf"\(pid {worker}\) — has not answered for [789] s; it does not run", output), output
+    assert (run.run_folder / f"model_{run.iteration}.pt").exists()
+    goes_on(run, undisturbed)
+
+
+@pytest.mark.slow
 def test_second_signal_leaves_at_once(undisturbed: Run, run: Run) -> None:
     """A worker that does not answer holds up the first one."""
     trainer = run.trainer()
@@ -145,7 +192,7 @@ def test_second_signal_leaves_at_once(undisturbed: Run, run: Run) -> None:
     worker = run.pid("worker")
     os.kill(worker, signal.SIGSTOP)
     trainer.send_signal(signal.SIGINT)
-    run.wait(lambda: (run.run_folder / f"model_{run.iteration}.pt").exists(), 5)
+    run.wait(lambda: heard(run), 5)
     trainer.send_signal(signal.SIGINT)
     assert trainer.wait(2) == 128 + signal.SIGINT
     os.kill(worker, signal.SIGCONT)

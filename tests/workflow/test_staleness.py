@@ -9,7 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
+from q1pipe import cores
 from q1pipe.config import (
     NoiseCfg,
     PolicyCfg,
@@ -47,6 +49,9 @@ def test_fewer_cores_than_workers_is_a_warning_and_uses_what_fits(built: Project
     log = (built.folder / RESULTS / "logs/train.log").read_text(encoding="utf-8")
     assert "WARN [workers] config: train.num_workers — 4 workers asked for, 2 threads given" in log
     assert "16 environments in 2 workers" in log
+    policy = torch.load(built.folder / RESULTS / "policy.pt", weights_only=True)
+    run = built.folder / RESULTS / "runs" / policy["meta"]["fingerprint"]
+    assert torch.load(run / "model_3.pt", weights_only=True)["threads"] == min(2, cores.available())
 
 
 def append(path: str, text: str) -> Callable[[Project], None]:

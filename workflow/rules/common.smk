@@ -5,6 +5,7 @@
 import difflib
 import os
 import pathlib
+import re
 import sys
 
 from snakemake.exceptions import WorkflowError
@@ -111,3 +112,22 @@ def num_workers(wildcards):
 def untracked_workers(wildcards, threads):
     """As a param that changes without making anything stale: Snakemake records none that depends on threads."""
     return num_workers(wildcards)
+
+
+# In the place of show-failed-logs, which prints all of a log, hours of training as well.
+LAST_LINES = 20
+
+
+def _ends_of_failed_logs(of_snakemake):
+    """The path and the last lines of each log that Snakemake's own log names for a job that failed."""
+    for log in of_snakemake:
+        text = pathlib.Path(log).read_text(encoding="utf-8", errors="replace")
+        for path in dict.fromkeys(re.findall(r"^ +log: (.+) \(check log file", text, re.MULTILINE)):
+            if os.path.exists(path):
+                lines = pathlib.Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
+                yield "\n".join([f"The end of {path}:", *(f"    {line}" for line in lines[-LAST_LINES:])])
+
+
+onerror:
+    for end in _ends_of_failed_logs(log):
+        logger.error(end)

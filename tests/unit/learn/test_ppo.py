@@ -66,6 +66,17 @@ def test_learning_rate_stays_in_range():
         assert learner.lr == bound
 
 
+@pytest.mark.parametrize("parameter", [-0.1, 3.0])
+def test_std_stays_a_positive_number_whatever_its_parameter(parameter: float):
+    """rsl_rl #33: where the parameter is the std itself, an update that pushes it below 0 loses the run."""
+    learner = ppo(learning_rate=1.0, learning_rate_range=(1.0, 1.0), entropy=0.0)
+    with torch.no_grad():
+        learner.policy.log_std.fill_(parameter)
+    learner.update(batch_of(learner))
+    std = learner.policy.log_std.exp()
+    assert ((std > 0) & torch.isfinite(std)).all()
+
+
 def test_update_moves_the_mean_where_the_advantage_is_and_the_value_to_the_return():
     learner = ppo(entropy=0.0)
     batch = batch_of(learner)

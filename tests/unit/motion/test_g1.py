@@ -84,6 +84,7 @@ def test_check_smoke_and_two_iterations(xml, tmp_path):
         tmp_path / "train.csv",
         made["train.json"],
         2,
+        2,
         settings,
     )
     assert len((tmp_path / "train.csv").read_text().splitlines()) == 3

@@ -15,7 +15,7 @@ import pytest
 from q1pipe.config import RobotCfg, TrainCfg
 from q1pipe.errors import Q1Error
 from q1pipe.sim.env import StepBuffers, TrackingEnv
-from q1pipe.sim.workers import WorkerError, WorkerPool
+from q1pipe.sim.workers import WorkerError, WorkerPool, _limit_sending
 
 ENVS, STEPS = 8, 30
 RESULTS = ("rows", "final_obs", "terms", "cause", "frame", "ep_len", "ep_ret")
@@ -175,14 +175,27 @@ class Endless:
         return exec, ("while True: pass",)
 
 
-def test_a_worker_that_loops_is_named_with_where_it_is(pool):
+def test_a_worker_that_loops_is_named_with_where_it_is(pool, monkeypatch):
     with pool(2) as p:
+        monkeypatch.setattr("q1pipe.sim.workers.START_PATIENCE", 1.0)
         p.reset()
         pid = p._processes[0].pid
         p._pipes[0].send(Endless())
         at = r"worker 0 of 2[\s\S]*not answered for 2 s; it is at\n[\s\S]*line 1 in <module>\n[\s\S]*workers.py"
         with pytest.raises(Q1Error, match=at):
-            p._answers(1.0)
+            p._answers()
+        assert not _alive(pid)
+
+
+def test_a_worker_that_does_not_read_what_it_is_sent_is_named(pool):
+    """A state that is more than the pipe takes."""
+    with pool(2) as p:
+        pid = p._processes[0].pid
+        _limit_sending(p._pipes[0], 1)
+        os.kill(pid, signal.SIGSTOP)
+        said = rf"worker 0 of 2 \(pid {pid}\).*does not read what it is sent; it does not run"
+        with pytest.raises(Q1Error, match=said):
+            p.load_state({"physics": np.zeros((ENVS, 1 << 16))})
         assert not _alive(pid)
 
 

@@ -6,20 +6,24 @@ import logging
 import math
 import os
 import signal
+import threading
+import time
 from pathlib import Path
 
+import mujoco
 import numpy as np
 import pytest
 import torch
 import yaml
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from q1pipe.config import DeviceCfg, PolicyCfg, PpoCfg, ResetCfg, RobotCfg, SmokeCfg, TrainCfg
+from q1pipe.config import DeviceCfg, PolicyCfg, PpoCfg, RandomizationCfg, ResetCfg, RobotCfg, SmokeCfg, TrainCfg
 from q1pipe.errors import Q1Error
 from q1pipe.learn.policy import Policy
 from q1pipe.learn.trainer import TIME_COLUMNS, Trainer
 from q1pipe.robot import Robot
-from q1pipe.stages import smoke, train
+from q1pipe.sim.workers import WorkerError, WorkerPool
+from q1pipe.stages import dump, smoke, train
 from q1pipe.stopping import Stopping
 from tests.clips import standing_clip
 from tests.unit.learn.test_history import fill
@@ -51,11 +55,11 @@ class Stage:
         self.folder, self.motion = folder, motion
         (folder / "device.json").write_text(json.dumps(CPU))
 
-    def run(self, cfg: TrainCfg = TINY, workers: int = 1) -> list[dict[str, str]]:
+    def run(self, cfg: TrainCfg = TINY, workers: int = 1, threads: int = 1) -> list[dict[str, str]]:
         f = self.folder
         settings = {"robot": RobotCfg(), "train": cfg, "device": DeviceCfg(), "smoke": SmokeCfg()}
         published = (f / "policy.pt", f / "train.csv", f / "train.json")
-        train.run(self.motion, f / "device.json", f / "smoke.json", f / "runs", *published, workers, settings)
+        train.run(self.motion, f / "device.json", f / "smoke.json", f / "runs", *published, workers, threads, settings)
         return rows(f / "train.csv")
 
     @property
@@ -142,11 +146,22 @@ def test_history_depends_on_the_seed(reference: Stage, stage: Stage):
 def test_more_iterations_go_on_bit_for_bit(reference: Stage, stage: Stage):
     short = stage.run(TINY.model_copy(update={"max_iterations": 3}))
     assert len(short) == 3
-    assert stage.run(workers=2) == rows(reference.folder / "train.csv")
+    whole = stage.run(workers=2)
+    assert whole == rows(reference.folder / "train.csv")
+    assert len({row["lr"] for row in whole}) > 1
     assert len(stage.runs) == 1
     before, after = (torch.load(s.runs[0] / "model_4.pt", weights_only=True) for s in (reference, stage))
     assert str(before["policy"]["state"]) == str(after["policy"]["state"])
     assert before["rng"]["device"].equal(after["rng"]["device"])
+
+
+def test_another_number_of_threads_is_a_warning(stage: Stage, caplog: pytest.LogCaptureFixture):
+    logging.getLogger("q1pipe").propagate = True
+    for iterations, threads in ((1, 2), (2, 1)):
+        assert "[threads]" not in caplog.text
+        stage.run(TINY.model_copy(update={"max_iterations": iterations}), threads=threads)
+        assert torch.get_num_threads() == threads
+    assert "model_1.pt — 1 threads compute, 2 did before: the last digits may differ" in caplog.text
 
 
 class StopAtFirstIteration(logging.Handler):
@@ -171,11 +186,30 @@ def test_stopped_by_a_signal_it_saves_and_goes_on_bit_for_bit(reference: Stage, 
     assert stage.run() == rows(reference.folder / "train.csv")
 
 
+def test_stopped_while_a_worker_does_not_take_the_checkpoint(stage: Stage, monkeypatch: pytest.MonkeyPatch):
+    stage.run(TINY.model_copy(update={"max_iterations": 2}))
+
+    class Stuck(WorkerPool):
+        def load_state(self, state: dict[str, np.ndarray]) -> None:
+            os.kill(self._processes[0].pid, signal.SIGSTOP)
+            threading.Timer(1.5, os.kill, (os.getpid(), signal.SIGTERM)).start()
+            super().load_state(state)
+
+    monkeypatch.setattr(train, "WorkerPool", Stuck)
+    began = time.monotonic()
+    with pytest.raises(SystemExit):
+        stage.run()
+    assert time.monotonic() - began < 60  # as long as it would wait for the worker: 300 s
+    assert [p.name for p in sorted(stage.runs[0].glob("model_?.pt"))] == ["model_2.pt"]
+
+
 def test_killed_between_checkpoints_it_goes_back_to_the_last(reference: Stage, stage: Stage):
     stage.run(TINY.model_copy(update={"max_iterations": 3, "save_interval": 1}))
     for name in ("model_3.pt", "model_2.pt"):  # the newest half written, the one before lost
         path = stage.runs[0] / name
         path.write_bytes(path.read_bytes()[:1000]) if name == "model_3.pt" else path.unlink()
+    with open(stage.runs[0] / "train.csv", "a") as f:
+        f.write("4,192,0.5")  # half a row
     assert stage.run() == rows(reference.folder / "train.csv")
     assert (stage.runs[0] / "model_3.pt.corrupt").exists()
 
@@ -205,13 +239,64 @@ def test_fingerprint_covers_what_decides_the_result_and_not_the_budget(motion: P
         assert fingerprint(**change) != same
 
 
-def test_divergence_stops_with_iteration_and_quantity(stage: Stage):
-    wild = TINY.model_copy(update={"ppo": PpoCfg(learning_rate=1e30, learning_rate_range=(1e30, 1e30))})
+@pytest.mark.parametrize("rate", [10.0, 1e30])
+def test_divergence_stops_with_iteration_and_quantity(stage: Stage, rate: float):
+    wild = TINY.model_copy(update={"ppo": PpoCfg(learning_rate=rate, learning_rate_range=(rate, rate))})
     with pytest.raises(Q1Error, match=r"not-finite\].*iteration 1 .*not finite, and again after 3 restorations"):
         stage.run(wild)
     assert not list(stage.runs[0].glob("model_*.pt"))
-    with np.load(stage.runs[0] / "diverged_1.npz") as dump:  # no environment is to blame: all of them
-        assert dump["env_ids"].tolist() == list(range(8))
+    with np.load(stage.runs[0] / "diverged_1.npz") as kept:  # no environment is to blame: all of them
+        assert kept["env_ids"].tolist() == list(range(8))
+
+
+def leaves(value: object) -> set[type]:
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return set().union({type(value)}, *map(leaves, items), *([{type(k) for k in value}] if type(value) is dict else []))
+
+
+def test_every_checkpoint_is_plain_and_loads_anywhere(reference: Stage):
+    """YOLOX #1906: a numpy scalar in it, and torch refuses to load it; a tensor of a device, and others cannot."""
+    found = [*reference.runs[0].glob("model_*.pt"), reference.folder / "policy.pt"]
+    assert len(found) == 4
+    for path in found:
+        content = torch.load(path, weights_only=True)  # no map_location: nothing in it may be elsewhere
+        assert leaves(content) <= {dict, list, str, int, float, bool, type(None), torch.Tensor}
+    torch.save({"score": np.float64(1.2)}, path := reference.folder / "no.pt")
+    with pytest.raises(Exception, match="weights_only|Weights only"):
+        torch.load(path, weights_only=True)
+
+
+def test_broken_physics_is_counted_and_training_goes_on(stage: Stage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """mujoco #1570: MuJoCo puts such a robot into its default pose, says so in a file here, and all looks fine."""
+
+    class Exploding(WorkerPool):
+        steps = 0
+
+        def step(self, t: int) -> None:
+            self.steps += 1
+            if self.steps == 8:  # in iteration 2
+                self.actions[3] = math.nan
+            super().step(t)
+
+    monkeypatch.setattr(train, "WorkerPool", Exploding)
+    monkeypatch.chdir(tmp_path)
+    got = stage.run()
+    assert [float(row["sim_unstable"]) > 0 for row in got] == [False, True, False, False]
+    assert float(got[1]["end_sim_unstable"]) > 0
+    assert not list(tmp_path.rglob("MUJOCO_LOG.TXT"))
+
+
+def test_when_a_worker_raises_the_run_is_saved(stage: Stage, monkeypatch: pytest.MonkeyPatch):
+    class Clumsy(Trainer):
+        def collect(self) -> None:
+            super().collect()
+            if self.iteration == 3:
+                self.pool.step(99)
+
+    monkeypatch.setattr(train, "Trainer", Clumsy)
+    with pytest.raises(WorkerError, match=r"worker 0 raised\nTraceback[\s\S]*IndexError"):
+        stage.run(TINY.model_copy(update={"save_interval": 50}))
+    assert [p.name for p in stage.runs[0].glob("model_*")] == ["model_3.pt"]
 
 
 class Poisoned(Trainer):
@@ -255,18 +340,54 @@ def test_after_three_restorations_it_stops_with_a_dump_that_can_be_replayed(stag
         stage.run()
     assert Poisoned.times == 9 - 4
     assert (stage.runs[0] / "model_2.pt").exists()
-    with np.load(stage.runs[0] / "diverged_3.npz") as file:
-        dump = dict(file)
-    assert (int(dump["iteration"]), str(dump["quantity"]), dump["env_ids"].tolist()) == (3, "rewards", [3, 5])
-    assert dump["qpos"].shape == (7, 2, 7 + 22)
-    assert dump["qvel"].shape == (7, 2, 6 + 22)
-    assert dump["actions"].shape == (6, 2, 22)
-    robot, clip = Robot.load(RobotCfg()), train.Clip.load(motion)
-    qpos, _, again = train.replay(robot, clip, TINY, dump)
-    good = np.isfinite(dump["rows"])
+    path = stage.runs[0] / "diverged_3.npz"
+    with np.load(path) as file:
+        kept = dict(file)
+    assert (int(kept["iteration"]), str(kept["quantity"]), kept["env_ids"].tolist()) == (3, "rewards", [3, 5])
+    shapes = {
+        "qpos": (7, 2, 7 + 22),
+        "qvel": (7, 2, 6 + 22),
+        "ctrl": (6, 2, 22),
+        "actions": (6, 2, 22),
+        "frame": (6, 2),
+    }
+    assert {name: kept[name].shape for name in shapes} == shapes
+    again = dump.replay(path)
+    good = np.isfinite(kept["rows"])
     assert (~good).sum() == 2
-    assert (again[1:][good[1:]] == dump["rows"][1:][good[1:]]).all()
-    assert (qpos == dump["qpos"]).all()
+    assert (again["rows"][1:][good[1:]] == kept["rows"][1:][good[1:]]).all()
+    assert all((again[name] == kept[name]).all() for name in ("qpos", "qvel", "ctrl", "frame"))
+    made_of = json.loads(str(kept["made_of"]))
+    assert made_of["motion"] == str(motion)
+    made_of["motion_sha"] = "of another motion"
+    np.savez(path, **{**kept, "made_of": json.dumps(made_of)})
+    with pytest.raises(Q1Error, match=r"\[dump\].*or the robot is another one now — motion of another motion"):
+        dump.replay(path)
+
+
+@pytest.mark.usefixtures("poisoned")
+def test_a_dump_is_enough_for_plain_mujoco(stage: Stage):
+    """Nothing of q1pipe but the robot; each step anew from where the dump says that it began."""
+    Poisoned.times = 9
+    still = RandomizationCfg(push=0, foot_friction=(1, 1), torso_com=(0, 0, 0))
+    with pytest.raises(Q1Error):
+        stage.run(TINY.model_copy(update={"randomization": still}))
+    with np.load(stage.runs[0] / "diverged_3.npz") as file:
+        kept = dict(file)
+    model = Robot.load(RobotCfg(**json.loads(str(kept["made_of"]))["robot"])).model
+    model.opt.timestep = 0.005
+    data = mujoco.MjData(model)
+    compared = 0
+    for t in range(6):
+        for n in range(2):
+            if kept["frame"][t, n] == 11 or (t and kept["frame"][t, n] != kept["frame"][t - 1, n] + 1):
+                continue  # another episode begins
+            mujoco.mj_resetData(model, data)
+            data.qpos, data.qvel, data.ctrl = kept["qpos"][t, n], kept["qvel"][t, n], kept["ctrl"][t, n]
+            mujoco.mj_step(model, data, nstep=4)
+            assert data.qpos == pytest.approx(kept["qpos"][t + 1, n], abs=1e-3)
+            compared += 1
+    assert compared > 2
 
 
 def test_a_full_disk_is_a_warning_and_training_goes_on(
@@ -335,7 +456,7 @@ def test_a_step_is_one_copy_in_and_one_copy_out(motion: Path, tmp_path: Path):
     try:
         robot, clip = Robot.load(RobotCfg()), train.Clip.load(motion)
         cpu = torch.device("cpu")
-        train.train(RobotCfg(), robot, motion, clip, TINY, cpu, tmp_path, {}, None, Stopping())
+        train.train(RobotCfg(), robot, motion, clip, TINY, 1, cpu, tmp_path, {}, None, Stopping())
     finally:
         train.Trainer = original
     assert counts == dict.fromkeys(range(4), {"rows": 6, "actions": 6, "others": 0})
