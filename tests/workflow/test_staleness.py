@@ -95,7 +95,7 @@ CHANGES: dict[str, tuple[Callable[[Project], None], tuple[str, ...]]] = {
     "code of evaluate": (append("q1pipe/stages/evaluate.py", "\nCONSTANT = 1\n"), EVALUATING),
     "code of the device stage": (append("q1pipe/stages/device.py", "\nCONSTANT = 1\n"), ("device", *LEARNING)),
     "code that says what is wrong": (append("q1pipe/errors.py", "\nCONSTANT = 1\n"), NOTHING),
-    "the config module": (append("q1pipe/config.py", "\nCONSTANT = 1\n"), NOTHING),
+    "the config module": (append("q1pipe/config/models.py", "\nCONSTANT = 1\n"), NOTHING),
     "comment in config.yaml": (append(CONFIG, "\n# a comment\n"), NOTHING),
     "number written in another way": (edit(CONFIG, "hold_tilt: 15.0 ", "hold_tilt: 1.5e+1 "), NOTHING),
     "setting removed that is the default": (edit(CONFIG, "  hold_tilt: 15.0 ", "  # hold_tilt: 15.0 "), NOTHING),
