@@ -95,6 +95,7 @@ def train(
     threads: Annotated[int, typer.Option(min=1, help="cores to use; fewer cores than workers: fewer workers")],
     settings: Settings,
     launcher: Annotated[int | None, typer.Option(help="process to leave with, everything saved")] = None,
+    pinned: Annotated[Path | None, typer.Option(help="code that counts instead of the code that runs, JSON")] = None,
     log: Log = None,
     name: Name = "",
 ) -> None:
@@ -106,7 +107,7 @@ def train(
             logger.warning(finding)
         from q1pipe.stages import train as stage
 
-        stage.run(motion, device, smoke, runs_dir, policy, history, out_json, count, sections, launcher)
+        stage.run(motion, device, smoke, runs_dir, policy, history, out_json, count, sections, launcher, pinned)
 
 
 @app.command()

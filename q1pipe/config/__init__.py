@@ -3,6 +3,7 @@
 Cheap to import (no numpy, torch or mujoco), because the Snakefile reads it whenever it is parsed.
 """
 
+from q1pipe.config.layers import Layer, merged, of_arguments, of_file
 from q1pipe.config.models import (
     Config,
     DeviceCfg,
@@ -28,7 +29,7 @@ from q1pipe.config.models import (
     TrainCfg,
     VideoCfg,
 )
-from q1pipe.config.settings import Settings, load_settings, merged
+from q1pipe.config.settings import Settings, load_settings, settings_of
 from q1pipe.config.workers import workers_for
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "DeviceCfg",
     "EvaluateCfg",
     "ExportCfg",
+    "Layer",
     "MotionCfg",
     "NoiseCfg",
     "PackageCfg",
@@ -58,5 +60,8 @@ __all__ = [
     "VideoCfg",
     "load_settings",
     "merged",
+    "of_arguments",
+    "of_file",
+    "settings_of",
     "workers_for",
 ]

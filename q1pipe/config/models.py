@@ -5,7 +5,7 @@ Lengths are metres, angles radians, times seconds, torques N·m unless a key say
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any
 
 from pydantic import (
@@ -18,6 +18,7 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from pydantic.fields import FieldInfo
 
 Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
@@ -266,7 +267,8 @@ class TrainCfg(Section):
             envs = [m for m in (n // w * w, (n // w + 1) * w) if m]
             raise ValueError(
                 f"num_envs {n} is not divisible by num_workers {w}; the nearest that work are "
-                f"num_envs {either(envs)} with {w} workers, or num_workers {either(workers)} with {n} environments"
+                f"num_envs {either(envs)} with {w} workers, or num_workers {either(workers)} with {n} environments; "
+                f"train: {{num_envs: {envs[-1]}, num_workers: {w}}}"
             )
         return w
 
@@ -386,9 +388,26 @@ class Sections(Section):
     video: VideoCfg = VideoCfg()
     report: ReportCfg = ReportCfg()
     package: PackageCfg = PackageCfg()
+    pin_code: bool = Field(
+        False, description="true: code counts as in the last run without it"
+    )
 
 
 class Config(Sections):
     """All of config/config.yaml: the sections, and what differs for single motions."""
 
     motions: dict[str, dict[str, Any]] = Field({}, description="overrides: motion name -> section -> key -> value")
+
+
+def places(model: type[Section] = Sections, above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], FieldInfo]]:
+    """Each section and each setting below a model, with its field; a table with names of a robot is one setting."""
+    for name, field in model.model_fields.items():
+        yield (*above, name), field
+        if (inner := section_of(field)) is not None:
+            yield from places(inner, (*above, name))
+
+
+def section_of(field: FieldInfo) -> type[Section] | None:
+    """The model of a field that is a section; None for a setting."""
+    model = field.annotation
+    return model if isinstance(model, type) and issubclass(model, Section) else None

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pydantic import ValidationError
 
-from q1pipe.config.models import Config, Sections
-from q1pipe.config.problems import did_you_mean, dotted, finding, where
+from q1pipe.config.layers import Layer, Loc, dotted, merged
+from q1pipe.config.models import Sections, places, section_of
+from q1pipe.config.problems import did_you_mean, finding
 from q1pipe.errors import ConfigError, Finding, error, first, warn
+
+SETTINGS = [loc for loc, field in places() if section_of(field) is None]
+FOR_ALL = ("device", "pin_code")  # what no motion can have for itself
+UNTRACKED = "train.num_workers"  # results do not depend on it
 
 
 class Settings:
@@ -21,33 +26,40 @@ class Settings:
     `Q1_XML` in the environment takes the place of `robot.xml`.
 
     Args:
-        config: merged configuration, as Snakemake holds it.
+        config: layers, later over earlier; or all of them merged.
         motions: names of the motions that exist; overrides for others get a finding in `warnings`.
 
     Attributes:
         warnings: findings that do not stop anything.
+        layers: where settings come from, the environment last.
+        overrides: what differs for single motions, by name.
 
     Raises:
         ConfigError: lists every problem.
     """
 
-    def __init__(self, config: Mapping[str, Any], motions: Iterable[str] | None = None):
-        environment = {"robot": {"xml": os.environ["Q1_XML"]}} if os.environ.get("Q1_XML") else {}
-        overrides, findings = _overrides(config.get("motions"))
-        plain = {k: v for k, v in config.items() if k != "motions"}
+    def __init__(self, config: Mapping[str, Any] | Sequence[Layer], motions: Iterable[str] | None = None):
+        self.layers = [Layer("config", config)] if isinstance(config, Mapping) else list(config)
+        together = merged(*(layer.values for layer in self.layers))
+        if xml := os.environ.get("Q1_XML"):
+            self.layers.append(Layer("Q1_XML", {"robot": {"xml": xml}}))
+        self.overrides, findings = self._overrides(together.pop("motions", None))
         self._sections: dict[str, Sections] = {}
         seen = set()
-        for name, override in {"": {}, **overrides}.items():  # first, without a name: what holds for all
-            sections, problems = _validated(merged(plain, override, environment))
+        for name, override in {"": {}, **self.overrides}.items():  # first, without a name: what holds for all
+            environment = {"robot": {"xml": xml}} if xml else {}
+            sections, problems = _validated(merged(together, override, environment))
             new = [p for p in problems if (p["loc"], p["msg"]) not in seen]
-            findings += [finding(p, where(p["loc"], name, override), Sections if name else Config) for p in new]
+            findings += [finding(p, self._where(p["loc"], name), name) for p in new]
             seen |= {(p["loc"], p["msg"]) for p in problems if not name}
             if sections is not None:
                 self._sections[name] = sections
-        findings += _missing_mjcf(self._sections)
+        findings += self._missing_mjcf()
         if findings:
             raise ConfigError(*findings)
-        self.warnings = [] if motions is None else _without_motion(overrides, sorted(motions))
+        self.warnings = [] if motions is None else self._without_motion(sorted(motions))
+        self._plain: dict[str, dict[str, Any]] = {}  # by motion, "" for all without overrides: made once
+        self._texts: dict[str, dict[str, str]] = {}
 
     def of(self, motion: str | None = None) -> Sections:
         """The sections of a motion; of all motions without a name."""
@@ -62,7 +74,7 @@ class Settings:
             motion: name of the motion; None for a stage that is one for all motions.
             keys: sections (``train``), or single keys of one (``train.control_hz``).
         """
-        values = self.of(motion).model_dump(mode="json", exclude={"train": {"num_workers"}})
+        values = self._values(motion)
         cut: dict[str, Any] = {}
         for key in keys:
             section, _, name = key.partition(".")
@@ -70,7 +82,71 @@ class Settings:
                 cut.setdefault(section, {})[name] = values[section][name]
             else:
                 cut[section] = values[section]
-        return json.dumps(cut, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        if "train" in cut:
+            cut["train"] = {k: v for k, v in cut["train"].items() if f"train.{k}" != UNTRACKED}
+        return _canonical(cut)
+
+    def text(self, motion: str | None, place: str) -> str:
+        """One setting as text, ``train.ppo.clip=0.2``; see `settings_of` for the places."""
+        name = motion if motion and motion in self._sections else ""
+        if name not in self._texts:
+            values = self._values(name)
+            self._texts[name] = {dotted(loc): f"{dotted(loc)}={_canonical(_at(values, loc))}" for loc in SETTINGS}
+        return self._texts[name][place]
+
+    def _values(self, motion: str | None) -> dict[str, Any]:
+        """All settings of a motion as plain values."""
+        name = motion if motion and motion in self._sections else ""
+        if name not in self._plain:
+            self._plain[name] = self.of(name).model_dump(mode="json")
+        return self._plain[name]
+
+    def _where(self, loc: Loc, motion: str) -> str:
+        """Where a person finds the cause: the last layer that names most of a place; for a motion, its override."""
+        full = ("motions", motion, *loc) if motion else loc
+        deepest = max(layer.names(full) for layer in self.layers)
+        layer = [layer for layer in self.layers if layer.names(full) == deepest][-1]
+        return layer.where(full[:deepest] if motion else full)
+
+    def _overrides(self, value: Any) -> tuple[dict[str, Mapping[str, Any]], list[Finding]]:
+        """Overrides by motion name, and a finding for what has another shape."""
+        result: dict[str, Mapping[str, Any]] = {}
+        findings = []
+        if not isinstance(value or {}, Mapping):
+            allowed = "{motion: {section: {key: value}}}"
+            findings.append(error("config", self._where(("motions",), ""), repr(value), allowed))
+            value = {}
+        for name, override in (value or {}).items():
+            where = self._where(("motions", name), "")
+            if not isinstance(override or {}, Mapping):
+                findings.append(error("config", where, repr(override), "{section: {key: value}}"))
+            elif for_all := [key for key in FOR_ALL if key in (override or {})]:
+                where = self._where(("motions", name, for_all[0]), "")
+                findings.append(error("config", where, "set for one motion", "set for all", f"move {for_all[0]} up"))
+            else:
+                result[str(name)] = override or {}
+        return result, findings
+
+    def _missing_mjcf(self) -> list[Finding]:
+        first_user = {s.robot.xml: name for name, s in reversed(list(self._sections.items())) if s.robot.xml}
+        return [
+            error("robot-missing", self._where(("robot", "xml"), name), f"no file {xml}", "an MJCF", "mend the path")
+            for xml, name in first_user.items()
+            if not os.path.isfile(xml)
+        ]
+
+    def _without_motion(self, motions: list[str]) -> list[Finding]:
+        return [
+            warn(
+                "config",
+                self._where(("motions", name), ""),
+                "settings for a motion that is not there",
+                f"motions are {first(motions) or 'none'}",
+                did_you_mean(name, motions) or f"add config/{name}.npz, or remove the settings",
+            )
+            for name in self.overrides
+            if name not in motions
+        ]
 
 
 def load_settings(text: str) -> dict[str, Any]:
@@ -93,39 +169,6 @@ def load_settings(text: str) -> dict[str, Any]:
     return {name: getattr(sections, name) for name in values or {}}
 
 
-def _overrides(value: Any) -> tuple[dict[str, Mapping[str, Any]], list[Finding]]:
-    """Overrides by motion name, and a finding for what has another shape. YAML reads a name like 2024 as a number."""
-    result: dict[str, Mapping[str, Any]] = {}
-    findings = []
-    if not isinstance(value or {}, Mapping):
-        findings.append(error("config", "config: motions", repr(value), "{motion: {section: {key: value}}}"))
-        value = {}
-    for name, override in (value or {}).items():
-        where = f"config: motions.{name}"
-        if not isinstance(override or {}, Mapping):
-            findings.append(error("config", where, repr(override), "{section: {key: value}}"))
-        elif "device" in (override or {}):
-            findings.append(
-                error("config", f"{where}.device", "one motion's device", "one for all", "set device.device")
-            )
-        else:
-            result[str(name)] = override or {}
-    return result, findings
-
-
-def merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
-    """Later layers over earlier ones, mappings key by key, as Snakemake merges its config files."""
-    result: dict[str, Any] = {}
-    for layer in layers:
-        for key, value in layer.items():
-            below = result.get(key)
-            if not isinstance(below, Mapping):
-                result[key] = value
-            elif value is not None:  # a section left empty changes nothing
-                result[key] = merged(below, value) if isinstance(value, Mapping) else value
-    return result
-
-
 def _validated(values: Any) -> tuple[Sections | None, list[Any]]:
     """The sections, or None and pydantic's account of every problem."""
     try:
@@ -134,30 +177,20 @@ def _validated(values: Any) -> tuple[Sections | None, list[Any]]:
         return None, e.errors(include_url=False)
 
 
-def _missing_mjcf(sections: Mapping[str, Sections]) -> list[Finding]:
-    first_user = {s.robot.xml: name for name, s in reversed(list(sections.items())) if s.robot.xml}
+def settings_of(*keys: str) -> list[str]:
+    """Places of all settings in these sections (``train``), or at single keys (``train.ppo``), without `UNTRACKED`."""
     return [
-        error(
-            "robot-missing",
-            f"config: motions.{name}.robot.xml" if name else "config: robot.xml",
-            f"no file {xml}",
-            "an MJCF",
-            "mend it, or Q1_XML in the environment, which comes before it",
-        )
-        for xml, name in first_user.items()
-        if not os.path.isfile(xml)
+        place
+        for place in map(dotted, SETTINGS)
+        if place != UNTRACKED and any(place == key or place.startswith(f"{key}.") for key in keys)
     ]
 
 
-def _without_motion(overrides: Iterable[str], motions: list[str]) -> list[Finding]:
-    return [
-        warn(
-            "config",
-            f"config: motions.{name}",
-            "settings for a motion that is not there",
-            f"motions are {first(motions) or 'none'}",
-            did_you_mean(name, motions) or f"add config/{name}.npz, or remove the settings",
-        )
-        for name in overrides
-        if name not in motions
-    ]
+def _at(values: Any, loc: Loc) -> Any:
+    for part in loc:
+        values = values[part]
+    return values
+
+
+def _canonical(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)

@@ -5,10 +5,13 @@ import os
 import re
 import shlex
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from q1pipe.config import (
     NoiseCfg,
@@ -22,7 +25,7 @@ from q1pipe.config import (
 )
 from q1pipe.deploy.folder import FILES
 from q1pipe.stages import motion
-from tests.workflow.project import EVERYTHING, NAME, SHARED, Project
+from tests.workflow.project import EVERYTHING, NAME, SHARED, TIMEOUT, Project
 
 RESULTS = f"results/{NAME}"
 
@@ -74,10 +77,35 @@ def other_motion_with_old_date(project: Project) -> None:
     os.utime(path, (0, 0))
 
 
+def other_order(project: Project) -> None:
+    """Every mapping of config.yaml backwards."""
+
+    def backwards(tree: Any) -> Any:
+        return {k: backwards(tree[k]) for k in reversed(tree)} if isinstance(tree, dict) else tree
+
+    path = project.folder / CONFIG
+    tree = backwards(yaml.safe_load(path.read_text(encoding="utf-8")))
+    path.write_text(yaml.safe_dump(tree, sort_keys=False, allow_unicode=True), encoding="utf-8")
+
+
+def other_model_with_old_date(project: Project) -> None:
+    path = project.folder / "q1pipe/assets/q1/q1.xml"
+    path.write_bytes(path.read_bytes() + b"<!-- -->")
+    os.utime(path, (0, 0))
+
+
 def override(section: str) -> Callable[[Project], None]:
     return edit(
         "config/config.yaml", "motions: {} ", f'motions: {{"{NAME}": {section}, wave: {{train: {{seed: 9}}}}}} '
     )
+
+
+def both(*changes: Callable[[Project], None]) -> Callable[[Project], None]:
+    def change(project: Project) -> None:
+        for one in changes:
+            one(project)
+
+    return change
 
 
 NOTHING: tuple[str, ...] = ()
@@ -88,10 +116,53 @@ EXPORTING = ("export", *JUDGING)
 LEARNING = ("smoke", "train", *EXPORTING)
 DRAWING = ("reference_video", "policy_video", *PAGES)
 CONFIG = "config/config.yaml"
+PIN = edit(CONFIG, "pin_code: false ", "pin_code: true ")
 CHANGES: dict[str, tuple[Callable[[Project], None], tuple[str, ...]]] = {
     "all files touched": (touch_all, NOTHING),
     "comment in ppo.py": (append("q1pipe/learn/ppo.py", "\n# a comment\n"), NOTHING),
     "constant in ppo.py": (append("q1pipe/learn/ppo.py", "\nCONSTANT = 1\n"), LEARNING),
+    "order of all settings": (other_order, NOTHING),
+    "layout and docstrings of code": (
+        edit("q1pipe/learn/ppo.py", "from __future__", '""" """\n\n\nfrom __future__'),
+        NOTHING,
+    ),
+    "code of the motion stage": (append("q1pipe/stages/motion.py", "\nCONSTANT = 1\n"), EVERYTHING),
+    "code of the smoke stage": (append("q1pipe/stages/smoke.py", "\nCONSTANT = 1\n"), LEARNING),
+    "code of the train stage": (append("q1pipe/stages/train.py", "\nCONSTANT = 1\n"), LEARNING),
+    "code of the export stage": (append("q1pipe/stages/export.py", "\nCONSTANT = 1\n"), EXPORTING),
+    "code of the sim2sim stage": (append("q1pipe/stages/sim2sim.py", "\nCONSTANT = 1\n"), JUDGING),
+    "code of the video stage": (append("q1pipe/stages/video.py", "\nCONSTANT = 1\n"), DRAWING),
+    "code of the report stage": (append("q1pipe/stages/report.py", "\nCONSTANT = 1\n"), PAGES),
+    "code of the package stage": (append("q1pipe/stages/package.py", "\nCONSTANT = 1\n"), ("package",)),
+    "code that shows where everything stands": (append("q1pipe/status.py", "\nCONSTANT = 1\n"), NOTHING),
+    "code while it is pinned": (both(append("q1pipe/learn/ppo.py", "\nCONSTANT = 1\n"), PIN), NOTHING),
+    "pinning": (PIN, NOTHING),
+    "a setting while code is pinned": (
+        both(
+            append("q1pipe/learn/ppo.py", "\nCONSTANT = 1\n"),
+            PIN,
+            edit(CONFIG, "hold_height: 0.9 ", "hold_height: 0.8 "),
+        ),
+        JUDGING,
+    ),
+    "a setting, and back": (
+        both(
+            edit(CONFIG, "target_kl: 0.01 ", "target_kl: 0.02 "), edit(CONFIG, "target_kl: 0.02 ", "target_kl: 0.01 ")
+        ),
+        NOTHING,
+    ),
+    "model of the robot with an old date": (other_model_with_old_date, EVERYTHING),
+    "setting of motion": (edit(CONFIG, "max_skating: 0.3 ", "max_skating: 0.4 "), EVERYTHING),
+    "control rate": (edit(CONFIG, "control_hz: 50 ", "control_hz: 25 "), EVERYTHING),
+    "override of robot": (override("{robot: {soft_limit: 0.8}}"), EVERYTHING),
+    "override of motion": (override("{motion: {speed: 0.9}}"), EVERYTHING),
+    "override of smoke": (override("{smoke: {max_unstable: 0.002}}"), LEARNING),
+    "override of train": (override("{train: {ppo: {clip: 0.3}}}"), LEARNING),
+    "override of export": (override("{export: {rows: 255}}"), EXPORTING),
+    "override of sim2sim": (override("{sim2sim: {mass: 0.2}}"), JUDGING),
+    "override of video": (override("{video: {crf: 24}}"), DRAWING),
+    "override of report": (override("{report: {language: zh}}"), ("report", "package")),
+    "override of package": (override("{package: {license: CC0}}"), ("package",)),
     "code of evaluate": (append("q1pipe/stages/evaluate.py", "\nCONSTANT = 1\n"), EVALUATING),
     "code of the device stage": (append("q1pipe/stages/device.py", "\nCONSTANT = 1\n"), ("device", *LEARNING)),
     "code that says what is wrong": (append("q1pipe/errors.py", "\nCONSTANT = 1\n"), NOTHING),
@@ -133,6 +204,58 @@ def test_change_makes_stale(project: Project, change: Callable[[Project], None],
     assert project.planned() == of_name(*rules)
 
 
+def test_dry_run_names_the_setting_and_the_module_and_nothing_else(project: Project) -> None:
+    project.edit(CONFIG, "entropy: 0.005 ", "entropy: 0.006 ")
+    append("q1pipe/learn/buffer.py", "\nCONSTANT = 1\n")(project)
+    said = project.dry_run(f"{RESULTS}/train.json", "-R", "device")
+    (reason,) = re.findall(r"^rule train:.*?reason: (.*?)$", said, flags=re.MULTILINE | re.DOTALL)
+    old, new = re.findall(r"(?:before|now): (.*?) (?=now|;|$)", reason + " ")[:2]
+    pattern = r"'q1pipe\.learn\.buffer@[0-9a-f]{12}', 'train\.ppo\.entropy=0\.00%d'"
+    assert re.fullmatch(pattern % 5, old), reason
+    assert re.fullmatch(pattern % 6, new), reason
+
+
+def test_edit_while_a_job_runs_is_noticed_afterwards(project: Project) -> None:
+    """Snakemake itself takes dates and checksums when a job ends."""
+    target = f"{RESULTS}/motion.npz"
+    log = project.folder / RESULTS / "logs/motion.log"
+    log.unlink()
+    with project.started(target, "-R", "motion") as running:
+        deadline = time.monotonic() + TIMEOUT
+        while not log.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert running.poll() is None
+        other_motion_with_old_date(project)
+        assert running.wait(TIMEOUT) == 0
+    assert project.planned(target) == of_name("motion")
+
+
+@pytest.mark.slow
+def test_setting_that_is_changed_back_publishes_its_old_run_in_a_moment(project: Project) -> None:
+    trained = project.folder / RESULTS / "train.json"
+    before = json.loads(trained.read_text(encoding="utf-8"))
+    for entropy in ("0.006", "0.005"):
+        result = project.snakemake(
+            str(trained.relative_to(project.folder)), "--config", f"train__ppo__entropy={entropy}"
+        )
+        assert result.returncode == 0, result.stdout
+        same = json.loads(trained.read_text(encoding="utf-8"))["fingerprint"] == before["fingerprint"]
+        assert same == (entropy == "0.005")
+    assert json.loads(trained.read_text(encoding="utf-8")) == before
+
+
+@pytest.mark.slow
+def test_pinned_code_goes_on_with_the_run_of_the_old_code(project: Project) -> None:
+    trained = project.folder / RESULTS / "train.json"
+    before = json.loads(trained.read_text(encoding="utf-8"))
+    append("q1pipe/learn/ppo.py", "\nCONSTANT = 1\n")(project)
+    longer = ("--config", "train__max_iterations=4", "pin_code=true")
+    result = project.snakemake(str(trained.relative_to(project.folder)), *longer)
+    assert result.returncode == 0, result.stdout
+    after = json.loads(trained.read_text(encoding="utf-8"))
+    assert (after["fingerprint"], after["iterations"], before["iterations"]) == (before["fingerprint"], 4, 3)
+
+
 def test_rate_of_the_videos_redraws(built: Project) -> None:
     assert built.planned("--config", 'video={"fps": 6}') == of_name(*DRAWING)
 
@@ -167,6 +290,8 @@ def test_motion_and_robot_from_the_environment_are_tracked_by_content(project: P
     replaced.write_bytes(source.read_bytes() + b"\0")
     assert project.planned(Q1_MOTION=str(replaced)) == of_name(*EVERYTHING)
     robot = shutil.copytree(project.folder / "q1pipe/assets/q1", tmp_path / "robot") / "q1.xml"
+    assert project.planned(Q1_XML=str(robot)) == set()  # the same, elsewhere
+    robot.write_text(robot.read_text(encoding="utf-8") + "<!-- -->", encoding="utf-8")
     assert project.planned(Q1_XML=str(robot)) == of_name(*EVERYTHING)
 
 

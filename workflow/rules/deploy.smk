@@ -21,9 +21,9 @@ rule export:
     conda:
         "../../environment.yml"
     params:
-        *code_of("q1pipe.stages.export"),
+        *code("q1pipe.stages.export"),
+        **settings("robot", "train", "export", "evaluate.episodes", "evaluate.seed"),
         robot=robot_sha,
-        cfg=settings("robot", "train", "export", "evaluate.episodes", "evaluate.seed"),
         folder="results/{motion}/deploy",
     shell:
         "exec python -m q1pipe export --policy={input.policy:q} --train-json={input.train:q} --motion={input.motion:q}"
@@ -47,9 +47,8 @@ rule sim2sim:
         "../../environment.yml"
     threads: num_workers
     params:
-        *code_of("q1pipe.stages.sim2sim"),
-        robot=robot_sha,
-        cfg=settings(
+        *code("q1pipe.stages.sim2sim"),
+        **settings(
             "robot",
             "sim2sim",
             "export.max_difference",
@@ -58,6 +57,7 @@ rule sim2sim:
             "evaluate.hold_height",
             "evaluate.hold_tilt",
         ),
+        robot=robot_sha,
     shell:
         "exec python -m q1pipe sim2sim --onnx={input.onnx:q} --recording={input.recording:q} --motion={input.motion:q}"
         " --trajectory={output.trajectory:q} --out-json={output.json:q} --threads={threads}"
@@ -80,9 +80,9 @@ rule evaluate:
         "../../environment.yml"
     threads: num_workers
     params:
-        *code_of("q1pipe.stages.evaluate"),
+        *code("q1pipe.stages.evaluate"),
+        **settings("robot", "train", "evaluate", "sim2sim.max_gap"),
         robot=robot_sha,
-        cfg=settings("robot", "train", "evaluate", "sim2sim.max_gap"),
     shell:
         "exec python -m q1pipe evaluate --policy={input.policy:q} --train-json={input.train:q} --motion={input.motion:q}"
         " --export-json={input.export:q} --sim2sim-json={input.sim2sim:q}"

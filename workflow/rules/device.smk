@@ -12,7 +12,7 @@ rule device:
     resources:
         npu=1,
     params:
-        *code_of("q1pipe.stages.device"),
-        cfg=settings("device"),
+        *code("q1pipe.stages.device"),
+        **settings("device"),
     shell:
         "exec python -m q1pipe device --out-json={output.json:q} --settings={params.cfg:q} --log={log:q}"

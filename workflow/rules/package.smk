@@ -1,7 +1,5 @@
 # Stage 6: what people look at and pass on. Nothing here makes anything before it run again.
 
-TEMPLATES = files_of(ROOT / "q1pipe/report/templates")
-
 # What a report reads; its training run's args.yaml, which Snakemake does not know, goes with train.json.
 REPORTED = {
     **{f"{record}_json": f"results/{{motion}}/{record}.json" for record in ("motion", "smoke", "train", "export")},
@@ -43,9 +41,9 @@ rule reference_video:
     conda:
         "../../environment.yml"
     params:
-        *code_of("q1pipe.stages.video"),
+        *code("q1pipe.stages.video"),
+        **settings("robot", "video"),
         robot=robot_sha,
-        cfg=settings("robot", "video"),
     shell:
         "exec python -m q1pipe reference-video --motion={input.motion:q}"
         " --mp4={output.mp4:q} --poster={output.poster:q} --sheet={output.sheet:q} --out-json={output.json:q}"
@@ -79,9 +77,9 @@ rule policy_video:
     conda:
         "../../environment.yml"
     params:
-        *code_of("q1pipe.stages.video"),
+        *code("q1pipe.stages.video"),
+        **settings("robot", "video", "train.reward", "train.termination", "train.control_hz", "train.substeps"),
         robot=robot_sha,
-        cfg=settings("robot", "video", "train.reward", "train.termination", "train.control_hz", "train.substeps"),
     shell:
         "exec python -m q1pipe policy-video --trajectory={input.trajectory:q} --onnx={input.onnx:q}"
         " --motion={input.motion:q} --train-json={input.train:q}"
@@ -105,9 +103,9 @@ rule report:
     conda:
         "../../environment.yml"
     params:
-        *code_of("q1pipe.stages.report"),
-        *TEMPLATES,
-        cfg=settings("report"),
+        *code("q1pipe.stages.report"),
+        *templates(),
+        **settings("report"),
         folder=lambda wildcards, output: os.path.dirname(output.html),
     shell:
         "exec python -m q1pipe report --folder={params.folder:q} --device={input.device:q} --out={output.html:q}"
@@ -130,10 +128,10 @@ rule package:
     conda:
         "../../environment.yml"
     params:
-        *code_of("q1pipe.stages.package"),
-        *TEMPLATES,
+        *code("q1pipe.stages.package"),
+        *templates(),
+        **settings("package"),
         sha=motion_sha,
-        cfg=settings("package"),
         folder=lambda wildcards, output: os.path.dirname(output.zip),
     shell:
         "exec python -m q1pipe package --folder={params.folder:q} --device={input.device:q} --source={input.source:q}"
@@ -152,9 +150,9 @@ rule index:
     conda:
         "../../environment.yml"
     params:
-        *code_of("q1pipe.stages.report"),
-        *TEMPLATES,
-        cfg=settings("report"),
+        *code("q1pipe.stages.report"),
+        *templates(),
+        **settings("report"),
         motions=list(SOURCES),
     shell:
         "exec python -m q1pipe index --out={output.html:q} --settings={params.cfg:q} --log={log:q} -- {params.motions:q}"

@@ -19,9 +19,9 @@ rule smoke:
     resources:
         npu=1,
     params:
-        *code_of("q1pipe.stages.smoke"),
+        *code("q1pipe.stages.smoke"),
+        **settings("robot", "train", "smoke", "device"),
         robot=robot_sha,
-        cfg=settings("robot", "train", "smoke", "device"),
     shell:
         "exec python -m q1pipe smoke --motion={input.motion:q} --report={input.report:q} --device={input.device:q}"
         " --out-json={output.json:q} --threads={threads}"
@@ -46,13 +46,14 @@ rule train:
     resources:
         npu=1,
     params:
-        *code_of("q1pipe.stages.train"),
+        *code("q1pipe.stages.train"),
+        **settings("robot", "train", "device"),
         robot=robot_sha,
-        cfg=settings("robot", "train", "device"),
         runs="results/{motion}/runs",
         workers=untracked_workers,
+        pinned=pinned_code,
     shell:
         "exec python -m q1pipe train --motion={input.motion:q} --device={input.device:q} --smoke={input.smoke:q}"
         " --runs-dir={params.runs:q} --policy={output.policy:q} --history={output.history:q} --out-json={output.json:q}"
-        " --workers={params.workers} --threads={threads} --launcher=$PPID"
+        " --workers={params.workers} --threads={threads} --launcher=$PPID {params.pinned}"
         " --settings={params.cfg:q} --name={wildcards.motion:q} --log={log:q}"
