@@ -16,8 +16,8 @@ import typer
 
 from q1pipe import config as configuration
 from q1pipe import cores
-from q1pipe.config import RobotCfg, Sections, load_settings, merged, workers_for
-from q1pipe.errors import EXIT_USER_ERROR, ConfigError, Finding, Q1Error, error
+from q1pipe.config import RobotCfg, Sections, load_settings, workers_for
+from q1pipe.errors import EXIT_USER_ERROR, Finding, Q1Error
 from q1pipe.log import setup
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
@@ -343,18 +343,29 @@ def sheet(
 
 def _sections(source: Path, config: list[Path] | None, fps: float | None) -> Sections:
     """The settings that the workflow would use for a motion file: those of its name, and `Q1_XML`."""
-    import yaml
-
-    files = config or [path for path in [Path("config/config.yaml")] if path.is_file()]
-    layers = []
-    for path in files:
-        try:
-            layers.append(yaml.safe_load(path.read_text(encoding="utf-8")) or {})
-        except (OSError, ValueError, yaml.YAMLError) as e:
-            raise ConfigError(error("config", str(path), str(e), "a YAML file")) from None
+    layers = [configuration.of_file(path) for path in config or _config_yaml()]
     if fps is not None:
-        layers.append({"motions": {source.stem: {"motion": {"fps": fps}}}})
-    return configuration.Settings(merged(*layers)).of(source.stem)
+        layers.append(configuration.Layer("--fps", {"motions": {source.stem: {"motion": {"fps": fps}}}}))
+    return configuration.Settings(layers).of(source.stem)
+
+
+def _config_yaml() -> list[Path]:
+    return [path for path in [Path("config/config.yaml")] if path.is_file()]
+
+
+@app.command("config")
+def show_config(
+    motion: Annotated[str | None, typer.Argument(help="name of a motion; else what holds for all")] = None,
+    configfile: Annotated[list[Path] | None, typer.Option(help="as snakemake's, over config/config.yaml")] = None,
+    config: Annotated[list[str] | None, typer.Option(help="as snakemake's: train__seed=2; once for each")] = None,
+) -> None:
+    """Show all settings, and where each one is from; the output is YAML."""
+    with _reported():
+        from q1pipe.config.show import shown
+
+        files = [configuration.of_file(path) for path in [*_config_yaml(), *(configfile or [])]]
+        settings = configuration.Settings([*files, configuration.of_arguments(config or [])])
+        typer.echo("\n".join(shown(settings, motion)))
 
 
 def _told(findings: list[Finding], logger: logging.Logger) -> int:
@@ -366,14 +377,20 @@ def _told(findings: list[Finding], logger: logging.Logger) -> int:
 
 
 @app.command()
-def status(results: Results = Path("results")) -> None:
+def status(
+    results: Results = Path("results"),
+    watch: Annotated[bool, typer.Option("--watch", help="go on showing it, until Ctrl-C")] = False,
+) -> None:
     """Where every motion stands: stage, iteration, reward, speed, time left, last checkpoint."""
     with _reported():
         from rich.console import Console
 
-        from q1pipe.status import table
+        from q1pipe import status as stand
 
-        Console().print(table(results))
+        if watch:
+            stand.watch(results, every=2.0)
+        else:
+            Console().print(stand.table(results))
 
 
 @app.command()

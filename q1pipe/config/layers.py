@@ -60,6 +60,13 @@ def dotted(loc: Iterable[int | str]) -> str:
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc).removeprefix(".")
 
 
+def at(values: Any, loc: Iterable[int | str]) -> Any:
+    """What is at a place of a tree."""
+    for part in loc:
+        values = values[part]
+    return values
+
+
 def of_file(path: str | Path) -> Layer:
     """The settings in a YAML or JSON file; an empty file has none.
 

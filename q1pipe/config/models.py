@@ -142,23 +142,23 @@ class SmokeCfg(Section):
 class PpoCfg(Section):
     """PPO, as everyone's numbers assume it (rsl_rl's defaults)."""
 
-    epochs: Count = 5
-    mini_batches: Count = 4
+    epochs: Count = Field(5, description="passes over each batch")
+    mini_batches: Count = Field(4, description="per epoch")
     learning_rate: Positive = Field(1e-3, description="at the start; adapted to target_kl")
-    learning_rate_range: Range = (1e-5, 1e-2)
-    target_kl: Positive = 0.01
-    clip: Positive = 0.2
-    entropy: NonNegative = 0.005
-    value_loss: NonNegative = 1.0
-    gamma: Share = 0.99
-    lam: Share = 0.95
-    max_grad_norm: Positive = 1.0
+    learning_rate_range: Range = Field((1e-5, 1e-2), description="bounds of the adaptation")
+    target_kl: Positive = Field(0.01, description="nats per update")
+    clip: Positive = Field(0.2, description="of the probability ratio, and of the value")
+    entropy: NonNegative = Field(0.005, description="weight in the loss")
+    value_loss: NonNegative = Field(1.0, description="weight in the loss")
+    gamma: Share = Field(0.99, description="discount per control step")
+    lam: Share = Field(0.95, description="λ of generalised advantages")
+    max_grad_norm: Positive = Field(1.0, description="longest gradient")
 
 
 class PolicyCfg(Section):
     """Actor and critic networks."""
 
-    hidden: tuple[Count, ...] = (512, 256, 128)
+    hidden: tuple[Count, ...] = Field((512, 256, 128), description="units of each layer, actor and critic")
     init_std: Positive = Field(0.5, description="of each action at the start")
     skip: bool = Field(True, description="mean action = network + the action that targets the reference pose")
 
@@ -166,8 +166,8 @@ class PolicyCfg(Section):
 class RewardTerm(Section):
     """exp(-error² / sigma²) · weight, for the six tracking terms."""
 
-    sigma: Positive
-    weight: float
+    sigma: Positive = Field(description="error at which the term has fallen to 1/e")
+    weight: float = Field(description="its largest value")
 
 
 class RewardCfg(Section):
@@ -205,11 +205,11 @@ class ResetCfg(Section):
     uniform: Share = Field(0.1, description="floor of the adaptive sampler: share that is uniform over the clip")
     adapt_rate: Share = Field(0.01, description="EMA rate of each bin's failures, per iteration")
     bin_seconds: Positive = Field(1.0, description="length of a bin of the adaptive sampler")
-    xy: NonNegative = 0.05
-    z: Range = (0.0, 0.01)
-    roll_pitch: NonNegative = 0.1
-    yaw: NonNegative = 0.2
-    joint: NonNegative = 0.1
+    xy: NonNegative = Field(0.05, description="± m")
+    z: Range = Field((0.0, 0.01), description="m, never into the floor")
+    roll_pitch: NonNegative = Field(0.1, description="± rad")
+    yaw: NonNegative = Field(0.2, description="± rad")
+    joint: NonNegative = Field(0.1, description="± rad, inside the limits")
     vel_xy: NonNegative = Field(0.5, description="m/s, of resets and pushes")
     vel_z: NonNegative = Field(0.2, description="m/s")
     vel_roll_pitch: NonNegative = Field(0.52, description="rad/s")
@@ -219,7 +219,7 @@ class ResetCfg(Section):
 class RandomizationCfg(Section):
     """What differs between environments, and pushes."""
 
-    foot_friction: Range = (0.3, 1.2)
+    foot_friction: Range = Field((0.3, 1.2), description="coefficient")
     torso_com: tuple[NonNegative, NonNegative, NonNegative] = Field((0.025, 0.05, 0.05), description="± x, y, z")
     joint_zero: NonNegative = Field(0.01, description="± rad, encoder offset")
     push_interval: Range = Field((1.0, 3.0), description="s between pushes")
@@ -229,26 +229,26 @@ class RandomizationCfg(Section):
 class NoiseCfg(Section):
     """± uniform noise on the actor's observation in training."""
 
-    anchor_ori: NonNegative = 0.05
-    base_ang_vel: NonNegative = 0.2
-    joint_pos: NonNegative = 0.01
-    joint_vel: NonNegative = 0.5
+    anchor_ori: NonNegative = Field(0.05, description="of the matrix entries")
+    base_ang_vel: NonNegative = Field(0.2, description="rad/s")
+    joint_pos: NonNegative = Field(0.01, description="rad")
+    joint_vel: NonNegative = Field(0.5, description="rad/s")
 
 
 class TrainCfg(Section):
     """Stage 4."""
 
-    num_envs: Count = 1024
+    num_envs: Count = Field(1024, description="environments; a multiple of num_workers")
     num_workers: Count = Field(
         32, description="physics processes; fewer where --cores gives fewer", validate_default=True
     )
-    max_iterations: Count = 3000
+    max_iterations: Count = Field(3000, description="PPO iterations; more: training goes on where it ended")
     steps_per_env: Count = Field(24, description="control steps per environment and iteration")
     save_interval: Count = Field(50, description="iterations between checkpoints and evaluations for model_best")
-    seed: int = 1
-    control_hz: Count = 50
+    seed: int = Field(1, description="of everything random")
+    control_hz: Count = Field(50, description="Hz, control steps")
     substeps: Count = Field(4, description="physics steps per control step")
-    episode_seconds: Positive = 10.0
+    episode_seconds: Positive = Field(10.0, description="s, longest episode")
     best_episodes: Count = Field(32, description="deterministic episodes from frame 0 that judge model_best")
     ppo: PpoCfg = PpoCfg()
     policy: PolicyCfg = PolicyCfg()
@@ -287,8 +287,8 @@ def either(values: Iterable[object]) -> str:
 class EvaluateCfg(Section):
     """Stage 5: the verdict."""
 
-    episodes: Count = 256
-    seed: int = 1000
+    episodes: Count = Field(256, description="from frame 0, nominal and again disturbed")
+    seed: int = Field(1000, description="of the episodes")
     hold_seconds: Positive = Field(0.5, description="s at the end that must hold the clip's final pose")
     hold_height: Share = Field(0.9, description="× the reference's anchor height")
     hold_tilt: Positive = Field(15.0, description="degrees of the anchor's gravity from the reference's")
@@ -388,9 +388,7 @@ class Sections(Section):
     video: VideoCfg = VideoCfg()
     report: ReportCfg = ReportCfg()
     package: PackageCfg = PackageCfg()
-    pin_code: bool = Field(
-        False, description="true: code counts as in the last run without it"
-    )
+    pin_code: bool = Field(False, description="true: code counts as in the last run without it")
 
 
 class Config(Sections):

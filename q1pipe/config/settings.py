@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from q1pipe.config.layers import Layer, Loc, dotted, merged
+from q1pipe.config.layers import Layer, Loc, at, dotted, merged
 from q1pipe.config.models import Sections, places, section_of
 from q1pipe.config.problems import did_you_mean, finding
 from q1pipe.errors import ConfigError, Finding, error, first, warn
@@ -91,7 +91,7 @@ class Settings:
         name = motion if motion and motion in self._sections else ""
         if name not in self._texts:
             values = self._values(name)
-            self._texts[name] = {dotted(loc): f"{dotted(loc)}={_canonical(_at(values, loc))}" for loc in SETTINGS}
+            self._texts[name] = {dotted(loc): f"{dotted(loc)}={_canonical(at(values, loc))}" for loc in SETTINGS}
         return self._texts[name][place]
 
     def _values(self, motion: str | None) -> dict[str, Any]:
@@ -184,12 +184,6 @@ def settings_of(*keys: str) -> list[str]:
         for place in map(dotted, SETTINGS)
         if place != UNTRACKED and any(place == key or place.startswith(f"{key}.") for key in keys)
     ]
-
-
-def _at(values: Any, loc: Loc) -> Any:
-    for part in loc:
-        values = values[part]
-    return values
 
 
 def _canonical(value: Any) -> str:
