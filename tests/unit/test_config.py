@@ -19,6 +19,7 @@ from q1pipe.config import (
     settings_of,
     workers_for,
 )
+from q1pipe.config.show import shown
 from q1pipe.errors import ConfigError
 
 ROOT = Path(__file__).parents[2]
@@ -399,3 +400,33 @@ def test_workers_are_no_more_than_cores(threads: int, cores: int, expected: int,
     assert count == expected
     assert said in str(finding or "")
     assert ("--cores 32 is faster" in str(finding)) == (cores > threads)  # where that would help
+
+
+# --- what `q1pipe config` shows
+
+
+def test_each_setting_is_shown_with_its_origin_and_the_whole_is_the_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PRIMEBOT_DEVICE", "cpu")
+    defaults = yaml.safe_dump(Config().model_dump(mode="json", exclude={"motions"}), sort_keys=False)
+    base = layer(
+        defaults.replace("  seed: 1\n", "  seed: 4\n") + "motions: {wave: {train: {num_envs: 64}}}\n", tmp_path
+    )
+    over = Layer("laptop.yaml", {"train": {"ppo": {"clip": 0.2}, "seed": 1}})
+    settings = Settings([base, over, of_arguments(["evaluate__seed=7"])])
+    lines = list(shown(settings, "wave"))
+    in_file = defaults.count("\n") + 1
+    assert f"  num_envs: 64{' ' * 34}  # {tmp_path}/c.yaml:{in_file}, motions.wave" in lines
+    assert f"    clip: 0.2{' ' * 35}  # laptop.yaml" in lines  # named there, although it is the default
+    assert f"  seed: 1{' ' * 39}  # laptop.yaml" in lines  # over what config.yaml says
+    assert f"  seed: 7{' ' * 39}  # --config" in lines
+    assert f"  device: auto{' ' * 34}  # default: PRIMEBOT_DEVICE=cpu decides" in lines
+    assert yaml.safe_load("\n".join(lines)) == settings.of("wave").model_dump(mode="json")
+
+
+def test_robot_of_the_environment_is_shown_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "r.xml").write_text("<mujoco/>")
+    monkeypatch.setenv("Q1_XML", str(tmp_path / "r.xml"))
+    settings = Settings({"motions": {"wave": {"robot": {"xml": "other.xml"}}}})
+    assert next(line for line in shown(settings, "wave") if "xml" in line).endswith("  # Q1_XML")

@@ -7,6 +7,8 @@ import pytest
 
 from tests.workflow.project import NAME, Project, copy
 
+FOLDER = '-机器人 q1\'s "dir" $HOME/ü'  # of the copy: every command and every library meets it
+
 # In the copy, a stage that reads a setting which its rule does not track fails, instead of getting the default: then
 # what runs again after a change is all that depends on it. The motion stage may: it makes an environment, in which most
 # settings do not matter; test_motion_stage_depends_only_on_the_training_settings_that_its_rule_tracks looks at it.
@@ -24,7 +26,7 @@ ONLY_TRACKED = (
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """A copy of the project in which everything was made for NAME; not to be changed."""
-    project = copy(tmp_path_factory.mktemp("workflow") / "a folder")
+    project = copy(tmp_path_factory.mktemp("workflow") / FOLDER)
     (project.folder / "config/getUp.npz").rename(project.folder / f"config/{NAME}.npz")
     project.edit("q1pipe/config/settings.py", ALL_SECTIONS, ONLY_TRACKED)
     result = project.snakemake()

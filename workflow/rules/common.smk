@@ -57,8 +57,19 @@ def _sources():
         for motion, paths in found.items()
         if len(paths) > 1
     ]
-    if twice:
-        raise WorkflowError("\n".join(map(str, twice)))
+    braces = [
+        error(
+            "name",
+            paths[0],
+            "{ or } in the name",
+            "any other character",
+            "rename it; Snakemake means wildcards by them",
+        )
+        for motion, paths in found.items()
+        if set("{}") & set(motion)
+    ]
+    if twice or braces:
+        raise WorkflowError("\n".join(map(str, twice + braces)))
     return {motion: found[motion][0] for motion in sorted(found)}
 
 
