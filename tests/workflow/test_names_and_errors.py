@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from tests.workflow.project import CHAIN, Project
+from tests.workflow.project import CHAIN, EVERYTHING, Project
 
 NAMES = ["walk fast", "起身", "-dash", 'a"b$c']
 
@@ -98,9 +98,15 @@ def test_clean_removes_the_results(fresh: Project) -> None:
     assert not (fresh.folder / "results").exists()
 
 
-def test_every_rule_says_what_it_does(fresh: Project) -> None:
-    rules = [line for line in fresh.snakemake("--list").stdout.splitlines() if line.endswith(".)")]
-    assert [line.partition(" (")[0] for line in rules] == [
-        *("all", "clean", "device", "evaluate", "export", "index", "motion", "package", "policy_video"),
-        *("reference_video", "report", "sim2sim", "smoke", "train"),
-    ]
+def test_list_of_rules_is_a_menu(fresh: Project) -> None:
+    """Each stage with the file to ask for, which it makes."""
+    said = fresh.snakemake("--list").stdout
+    menu = dict(re.findall(r"^(\w+) \((.*)\)$", said, re.MULTILINE))
+    assert set(menu) == {*EVERYTHING, "device", "all", "clean"}
+    for text in menu.values():
+        assert re.match(r"Stage [1-6]: |All |Remove ", text)
+    made = dict(
+        re.findall(r"^(?:local)?rule (\w+):\n(?:    input: .*\n)?    output: (.*)$", fresh.dry_run(), re.MULTILINE)
+    )
+    for rule in (*EVERYTHING, "device"):
+        assert menu[rule].partition(" -> ")[2].replace("{motion}", "getUp") in made[rule].split(", ")

@@ -5,7 +5,7 @@ DEPLOY_FILES = ("policy.onnx", "motion.npz", "deploy.yaml", "golden.npz", "golde
 
 
 rule export:
-    """Write a policy as ONNX, and prove that it computes the same."""
+    """Stage 5: write a policy as ONNX, and prove that it computes the same -> results/{motion}/policy.onnx"""
     input:
         policy="results/{motion}/policy.pt",
         train="results/{motion}/train.json",
@@ -33,7 +33,7 @@ rule export:
 
 
 rule sim2sim:
-    """Put an exported policy into an independent simulation, and into other worlds."""
+    """Stage 5: put it into an independent simulation, and into other worlds -> results/{motion}/sim2sim.json"""
     input:
         onnx="results/{motion}/policy.onnx",
         recording="results/{motion}/recording.npz",
@@ -65,7 +65,7 @@ rule sim2sim:
 
 
 rule evaluate:
-    """Judge a policy over many episodes, with what export and sim2sim found."""
+    """Stage 5: judge it over many episodes, with what export and sim2sim found -> results/{motion}/eval.json"""
     input:
         policy="results/{motion}/policy.pt",
         train="results/{motion}/train.json",

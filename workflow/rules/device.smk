@@ -2,7 +2,7 @@
 
 
 rule device:
-    """Find the device that trains, and prove that it computes."""
+    """Stage 2: find the device that trains, and prove that it computes -> results/device.json"""
     output:
         json="results/device.json",
     log:

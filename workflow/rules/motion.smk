@@ -2,7 +2,7 @@
 
 
 rule motion:
-    """Check a motion file and normalise it."""
+    """Stage 1: check a motion file and normalise it -> results/{motion}/motion.npz"""
     input:
         source=source,
     output:

@@ -18,7 +18,7 @@ REPORTED = {
 
 
 rule reference_video:
-    """Draw a normalised clip."""
+    """Stage 6: draw the clip -> results/{motion}/reference.mp4"""
     input:
         motion="results/{motion}/motion.npz",
     output:
@@ -51,7 +51,7 @@ rule reference_video:
 
 
 rule policy_video:
-    """Draw what sim2sim measured."""
+    """Stage 6: draw what sim2sim measured -> results/{motion}/policy.mp4"""
     input:
         trajectory="results/{motion}/trajectory.npz",
         onnx="results/{motion}/policy.onnx",
@@ -88,7 +88,7 @@ rule policy_video:
 
 
 rule report:
-    """Write the report of a motion, one file that opens anywhere."""
+    """Stage 6: write the report, one file that opens anywhere -> results/{motion}/report.html"""
     input:
         **REPORTED,
     output:
@@ -113,7 +113,7 @@ rule report:
 
 
 rule package:
-    """Put everything about a policy into one file, to pass on."""
+    """Stage 6: put everything into one file, to pass on -> results/{motion}/package.zip"""
     input:
         **REPORTED,
         source=source,
@@ -139,7 +139,7 @@ rule package:
 
 
 rule index:
-    """Write the overview of all motions."""
+    """Stage 6: write the overview of all motions -> results/index.html"""
     input:
         verdicts=expand("results/{motion}/{file}", motion=SOURCES, file=["eval.json", "train.json"]),
         pictures=expand("results/{motion}/policy.png", motion=SOURCES),

@@ -4,7 +4,7 @@
 
 
 rule smoke:
-    """Train for a moment, to see that it can be done."""
+    """Stage 3: train for a moment, to see that it can be done -> results/{motion}/smoke.json"""
     input:
         motion="results/{motion}/motion.npz",
         report="results/{motion}/motion.json",
@@ -29,7 +29,7 @@ rule smoke:
 
 
 rule train:
-    """Train a policy, or go on where training stopped."""
+    """Stage 4: train a policy, or go on where training stopped -> results/{motion}/policy.pt"""
     input:
         motion="results/{motion}/motion.npz",
         device="results/device.json",
