@@ -20,6 +20,7 @@ sys.path.insert(0, str(ROOT))
 from q1pipe.config import Config, Sections  # noqa: E402
 from q1pipe.config.layers import at  # noqa: E402
 from q1pipe.config.models import places, section_of  # noqa: E402
+from q1pipe.config.settings import FOR_ALL  # noqa: E402
 
 MARKERS = "<!-- {} (make docs) -->\n", "<!-- end of {} -->\n"
 
@@ -54,9 +55,7 @@ def schema() -> dict[str, Any]:
                 field.pop("default", None)  # each setting says its own
             if (named := field.get("additionalProperties", {})).get("type") == "number":
                 field["additionalProperties"] = {"anyOf": [named, {"type": "null"}]}
-    sections = {
-        key: value for key, value in result["properties"].items() if key not in ("device", "pin_code", "motions")
-    }
+    sections = {key: value for key, value in result["properties"].items() if key not in (*FOR_ALL, "motions")}
     result["properties"]["motions"]["additionalProperties"] = {
         "anyOf": [{"type": "object", "additionalProperties": False, "properties": sections}, {"type": "null"}]
     }

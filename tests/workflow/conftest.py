@@ -12,11 +12,12 @@ FOLDER = '-机器人 q1\'s "dir" $HOME/ü'  # of the copy: every command and eve
 # In the copy, a stage that reads a setting which its rule does not track fails, instead of getting the default: then
 # what runs again after a change is all that depends on it. The motion stage may: it makes an environment, in which most
 # settings do not matter; test_motion_stage_depends_only_on_the_training_settings_that_its_rule_tracks looks at it.
+# Sections that are not in this list go to stages whole.
 ALL_SECTIONS = "    return {name: getattr(sections, name) for name in values or {}}\n"
 ONLY_TRACKED = (
-    """    for name, given in values.items() if "motion" not in values else ():
+    """    for name in set(values) & {"train", "evaluate", "export", "sim2sim"} if "motion" not in values else ():
         section = getattr(sections, name)
-        for key in set(type(section).model_fields) - set(given):
+        for key in set(type(section).model_fields) - set(values[name]):
             del section.__dict__[key]
 """
     + ALL_SECTIONS
