@@ -5,6 +5,7 @@ Each command imports its stage when it is called, so that no command pays for an
 
 from __future__ import annotations
 
+import glob
 import logging
 import os
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ import typer
 from q1pipe import config as configuration
 from q1pipe import cores
 from q1pipe.config import RobotCfg, Sections, load_settings, workers_for
-from q1pipe.errors import EXIT_USER_ERROR, Finding, Q1Error
+from q1pipe.errors import EXIT_USER_ERROR, Finding, Q1Error, warn
 from q1pipe.log import setup
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
@@ -360,9 +361,11 @@ def show_config(
     config: Annotated[list[str] | None, typer.Option(help="as snakemake's: train__seed=2; once for each")] = None,
 ) -> None:
     """Show all settings, and where each one is from; the output is YAML."""
-    with _reported():
+    with _reported() as logger:
         from q1pipe.config.show import shown
 
+        if motion and not any(Path("config").glob(f"{glob.escape(motion)}.*")):
+            logger.warning(warn("motion", "config", f"no motion file {motion}", "", "these settings would be its"))
         files = [configuration.of_file(path) for path in [*_config_yaml(), *(configfile or [])]]
         settings = configuration.Settings([*files, configuration.of_arguments(config or [])])
         typer.echo("\n".join(shown(settings, motion)))
