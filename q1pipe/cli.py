@@ -8,10 +8,10 @@ from __future__ import annotations
 import glob
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -106,9 +106,13 @@ def train(
         count, finding = workers_for(sections["train"].num_envs, workers, threads, cores.available())
         if finding:
             logger.warning(finding)
+        from q1pipe.stages import seeds
         from q1pipe.stages import train as stage
 
-        stage.run(motion, device, smoke, runs_dir, policy, history, out_json, count, sections, launcher, pinned)
+        def one(policy: Path, history: Path, out_json: Path, sections: Mapping[str, Any]) -> None:
+            stage.run(motion, device, smoke, runs_dir, policy, history, out_json, count, sections, launcher, pinned)
+
+        seeds.run(policy, history, out_json, sections, one)
 
 
 @app.command()

@@ -246,6 +246,7 @@ class TrainCfg(Section):
     steps_per_env: Count = Field(24, description="control steps per environment and iteration")
     save_interval: Count = Field(50, description="iterations between checkpoints and evaluations for model_best")
     seed: int = Field(1, description="of everything random")
+    seeds: tuple[int, ...] = Field((), description="train with each of these instead, and publish the best")
     control_hz: Count = Field(50, description="Hz, control steps")
     substeps: Count = Field(4, description="physics steps per control step")
     episode_seconds: Positive = Field(10.0, description="s, longest episode")
@@ -257,6 +258,13 @@ class TrainCfg(Section):
     reset: ResetCfg = ResetCfg()
     randomization: RandomizationCfg = RandomizationCfg()
     noise: NoiseCfg = NoiseCfg()
+
+    @field_validator("seeds")
+    @classmethod
+    def _different(cls, seeds: tuple[int, ...]) -> tuple[int, ...]:
+        if len(set(seeds)) < len(seeds):
+            raise ValueError("are different numbers")
+        return seeds
 
     @field_validator("num_workers")
     @classmethod

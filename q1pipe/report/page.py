@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,7 @@ def render(results: Results, rows: list[dict[str, float]], cfg: ReportCfg) -> st
         charts=charts,
         charts_json=_script_json([f for fs in charts.values() for f in fs]),
         start_end=start_end(results["train"], w),
+        seed_spread=seed_spread(results["train"].get("seeds", [])),
         resources=_resources(results, rows, w),
         motion=_motion(results["motion"], w),
         joints=results["motion"].get("joints", {}),
@@ -128,6 +129,15 @@ def duration(seconds: Any) -> str:
 
 
 # --- parts of the page
+
+
+def seed_spread(seeds: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Lowest to highest of what the seeds' best models came to, by key."""
+    ends = {
+        key: [one[key] for one in seeds] for key in (seeds[0] if seeds else ()) if key not in ("seed", "fingerprint")
+    }
+    told = {key: share if key in ("success", "finish", "finish_disturbed") else number for key in ends}
+    return {key: f"{told[key](min(values))} – {told[key](max(values))}" for key, values in ends.items()}
 
 
 def gate_groups(gates: Iterable[Mapping[str, Any]], w: Words) -> list[dict[str, Any]]:

@@ -179,6 +179,8 @@ CHANGES: dict[str, tuple[Callable[[Project], None], tuple[str, ...]]] = {
     "the controller in the deploy folder": (append("q1pipe/deploy/run_policy.py", "\nCONSTANT = 1\n"), EXPORTING),
     "code of the safety audit": (append("q1pipe/deploy/safety.py", "\nCONSTANT = 1\n"), JUDGING),
     "setting of train": (edit(CONFIG, "target_kl: 0.01 ", "target_kl: 0.02 "), LEARNING),
+    "several seeds": (edit(CONFIG, "seeds: [] ", "seeds: [0, 1] "), LEARNING),
+    "code that picks a seed": (append("q1pipe/stages/seeds.py", "\nCONSTANT = 1\n"), ("train", *EXPORTING)),
     "setting of smoke": (edit(CONFIG, "max_unstable: 0.001 ", "max_unstable: 0.002 "), LEARNING),
     "setting of device": (edit(CONFIG, "timeout: 120.0 ", "timeout: 121.0 "), ("device", *LEARNING)),
     "terminations": (edit(CONFIG, "tilt: 1.0 ", "tilt: 1.1 "), EVERYTHING),
@@ -240,6 +242,22 @@ def test_setting_that_is_changed_back_publishes_its_old_run_in_a_moment(project:
         same = json.loads(trained.read_text(encoding="utf-8"))["fingerprint"] == before["fingerprint"]
         assert same == (entropy == "0.005")
     assert json.loads(trained.read_text(encoding="utf-8")) == before
+
+
+@pytest.mark.slow
+def test_each_seed_is_trained_once_and_the_best_is_published(project: Project) -> None:
+    trained = project.folder / RESULTS / "train.json"
+    before = json.loads(trained.read_text(encoding="utf-8"))["fingerprint"]  # of seed 1
+    runs = trained.parent / "runs"
+    for count, seeds in ((2, "[1,2]"), (3, "[2,3]")):
+        result = project.snakemake(str(trained.relative_to(project.folder)), "--config", f"train__seeds={seeds}")
+        assert result.returncode == 0, result.stdout
+        record = json.loads(trained.read_text(encoding="utf-8"))
+        assert [one["seed"] for one in record["seeds"]] == json.loads(seeds)
+        best = max(record["seeds"], key=lambda one: one["score"])
+        assert best["fingerprint"] == record["fingerprint"]
+        assert (before in [one["fingerprint"] for one in record["seeds"]]) == (seeds == "[1,2]")
+        assert len(list(runs.iterdir())) == count
 
 
 @pytest.mark.slow
@@ -308,6 +326,7 @@ def test_motion_stage_depends_only_on_the_training_settings_that_its_rule_tracks
         "steps_per_env": 5,
         "save_interval": 1,
         "seed": 99,
+        "seeds": (5, 6),
         "episode_seconds": 1.0,
         "best_episodes": 1,
         "ppo": PpoCfg(epochs=1),

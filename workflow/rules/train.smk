@@ -47,6 +47,7 @@ rule train:
         npu=1,
     params:
         *code("q1pipe.stages.train"),
+        *code("q1pipe.stages.seeds"),
         **settings("robot", "train", "device"),
         robot=robot_sha,
         runs="results/{motion}/runs",
