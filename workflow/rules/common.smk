@@ -169,4 +169,5 @@ def num_workers(wildcards):
 
 
 def untracked_workers(wildcards, threads):
+    """As a param that changes without making anything stale: Snakemake records none that depends on threads."""
     return num_workers(wildcards)
