@@ -1,6 +1,8 @@
 # make run      the get-up on two cores, from config/getUp.npz to results/getUp/eval.json
 # make test     everything but the slow tests;  make test-slow: those
 # make lint     style, types, workflow
+# make docs     what the documentation says that the code says too: tables of settings, config/schema.json, rule graph
+# make tensorboard    the curves of all training runs, in a browser
 # make clean    the environment and caches; results/ stays (snakemake clean removes it)
 #
 # Each makes its own environment first, with the torch that was tested: make TORCH="torch==2.8.0" PYTHON=python3.12 run
@@ -15,7 +17,7 @@ CORES ?= 2
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: run test test-slow lint clean
+.PHONY: run test test-slow lint docs tensorboard clean
 
 run: $(INSTALLED)
 	$(BIN)/snakemake results/getUp/eval.json --cores $(CORES) --configfile config/laptop.yaml
@@ -32,6 +34,12 @@ lint: $(INSTALLED)
 	$(BIN)/mypy
 	$(BIN)/snakefmt --check Snakefile workflow
 	$(BIN)/snakemake --lint
+
+docs: $(INSTALLED)
+	$(BIN)/python docs/make.py
+
+tensorboard: $(INSTALLED)
+	$(BIN)/tensorboard --logdir results
 
 clean:
 	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .mypy_cache

@@ -32,7 +32,7 @@ localrules:
 
 
 rule all:
-    """Make everything for every motion in config/: policy, verdict, videos, report, package."""
+    """All stages for every motion in config/: policy, verdict, videos, report, package; no name is needed for it"""
     default_target: True
     input:
         expand("results/{motion}/package.zip", motion=SOURCES),
@@ -40,7 +40,7 @@ rule all:
 
 
 rule clean:
-    """Remove results/ with all training runs."""
+    """Remove results/, all training runs with it"""
     log:
         ".snakemake/clean.log",
     conda:

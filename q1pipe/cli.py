@@ -5,19 +5,20 @@ Each command imports its stage when it is called, so that no command pays for an
 
 from __future__ import annotations
 
+import glob
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from q1pipe import config as configuration
 from q1pipe import cores
-from q1pipe.config import RobotCfg, Sections, load_settings, merged, workers_for
-from q1pipe.errors import EXIT_USER_ERROR, ConfigError, Finding, MotionError, Q1Error, error
+from q1pipe.config import RobotCfg, Sections, load_settings, workers_for
+from q1pipe.errors import EXIT_USER_ERROR, ConfigError, Finding, MotionError, Q1Error, error, warn
 from q1pipe.log import setup
 
 if TYPE_CHECKING:
@@ -98,6 +99,7 @@ def train(
     threads: Annotated[int, typer.Option(min=1, help="cores to use; fewer cores than workers: fewer workers")],
     settings: Settings,
     launcher: Annotated[int | None, typer.Option(help="process to leave with, everything saved")] = None,
+    pinned: Annotated[Path | None, typer.Option(help="code that counts instead of the code that runs, JSON")] = None,
     log: Log = None,
     name: Name = "",
 ) -> None:
@@ -108,10 +110,14 @@ def train(
         count, finding = workers_for(sections["train"].num_envs, workers, threads, here)
         if finding:
             logger.warning(finding)
+        from q1pipe.stages import seeds
         from q1pipe.stages import train as stage
 
-        inputs, outputs = (motion, device, smoke), (runs_dir, policy, history, out_json)
-        stage.run(*inputs, *outputs, count, min(threads, here), sections, launcher)
+        def one(policy: Path, history: Path, out_json: Path, sections: Mapping[str, Any]) -> None:
+            inputs, outputs = (motion, device, smoke), (runs_dir, policy, history, out_json)
+            stage.run(*inputs, *outputs, count, min(threads, here), sections, launcher, pinned)
+
+        seeds.run(policy, history, out_json, sections, one)
 
 
 @app.command()
@@ -384,18 +390,31 @@ def bench(
 
 def _sections(source: Path, config: list[Path] | None, fps: float | None) -> Sections:
     """The settings that the workflow would use for a motion file: those of its name, and `Q1_XML`."""
-    import yaml
-
-    files = config or [path for path in [Path("config/config.yaml")] if path.is_file()]
-    layers = []
-    for path in files:
-        try:
-            layers.append(yaml.safe_load(path.read_text(encoding="utf-8")) or {})
-        except (OSError, ValueError, yaml.YAMLError) as e:
-            raise ConfigError(error("config", str(path), str(e), "a YAML file")) from None
+    layers = [configuration.of_file(path) for path in config or _config_yaml()]
     if fps is not None:
-        layers.append({"motions": {source.stem: {"motion": {"fps": fps}}}})
-    return configuration.Settings(merged(*layers)).of(source.stem)
+        layers.append(configuration.Layer("--fps", {"motions": {source.stem: {"motion": {"fps": fps}}}}))
+    return configuration.Settings(layers).of(source.stem)
+
+
+def _config_yaml() -> list[Path]:
+    return [path for path in [Path("config/config.yaml")] if path.is_file()]
+
+
+@app.command("config")
+def show_config(
+    motion: Annotated[str | None, typer.Argument(help="name of a motion; else what holds for all")] = None,
+    configfile: Annotated[list[Path] | None, typer.Option(help="as snakemake's, over config/config.yaml")] = None,
+    config: Annotated[list[str] | None, typer.Option(help="as snakemake's: train__seed=2; once for each")] = None,
+) -> None:
+    """Show all settings, and where each one is from; the output is YAML."""
+    with _reported() as logger:
+        from q1pipe.config.show import shown
+
+        if motion and not any(Path("config").glob(f"{glob.escape(motion)}.*")):
+            logger.warning(warn("motion", "config", f"no motion file {motion}", "", "these settings would be its"))
+        files = [configuration.of_file(path) for path in [*_config_yaml(), *(configfile or [])]]
+        settings = configuration.Settings([*files, configuration.of_arguments(config or [])])
+        typer.echo("\n".join(shown(settings, motion)))
 
 
 def _told(findings: list[Finding], logger: logging.Logger) -> None:
@@ -406,12 +425,18 @@ def _told(findings: list[Finding], logger: logging.Logger) -> None:
 
 
 @app.command()
-def status(results: Results = Path("results")) -> None:
+def status(
+    results: Results = Path("results"),
+    watch: Annotated[bool, typer.Option("--watch", help="go on showing it, until Ctrl-C")] = False,
+) -> None:
     """Where every motion stands: stage, iteration, reward, speed, time left, last checkpoint."""
     with _reported():
-        from q1pipe.status import table
+        from q1pipe import status as stand
 
-        _show(table(results), f"nothing was made yet in {results}")
+        if watch:
+            stand.watch(results, every=2.0)
+        else:
+            _show(stand.table(results), f"nothing was made yet in {results}")
 
 
 @app.command()

@@ -5,7 +5,14 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
+
+PROGRESS_SECONDS = 10.0
 
 EARLIER = 3  # attempts whose logs are kept
 
@@ -66,3 +73,16 @@ def span(seconds: float) -> str:
     if seconds < 100:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+def progress(items: Iterable[T], total: int, what: str) -> Iterator[T]:
+    """The items; while they are worked through, a line at most every `PROGRESS_SECONDS`: how far, how long still."""
+    begun = said = time.monotonic()
+    for done, item in enumerate(items):
+        now = time.monotonic()
+        if done and now - said >= PROGRESS_SECONDS:
+            said, left = now, (now - begun) / done * (total - done)
+            logging.getLogger("q1pipe").info(
+                "%s %d/%d %d%%  %s left", what, done, total, 100 * done // total, span(left)
+            )
+        yield item

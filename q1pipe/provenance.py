@@ -29,18 +29,23 @@ def code_of(*modules: str) -> tuple[str, ...]:
     Raises:
         FileNotFoundError: a module is not part of q1pipe.
     """
-    todo, hashes = list(modules), dict.fromkeys(UNTRACKED, "")
+    todo = list(modules)
+    hashes: dict[str, str] = {}
     for module in modules:
         if _file(module) is None:
             raise FileNotFoundError(f"{module} is not a module of {PACKAGE}")
     while todo:
         module = todo.pop()
-        path = None if module in hashes else _file(module)
+        path = None if module in hashes or _untracked(module) else _file(module)
         if path is not None:
             stat = path.stat()
             hashes[module], imports = _scan(module, path, stat.st_size, stat.st_mtime_ns)
             todo += imports
     return tuple(f"{module}@{digest}" for module, digest in sorted(hashes.items()) if digest)
+
+
+def _untracked(module: str) -> bool:
+    return ".".join(module.split(".")[:2]) in UNTRACKED
 
 
 def files_of(folder: str | Path) -> tuple[str, ...]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
@@ -25,6 +27,14 @@ def table(results: Path) -> Table:
         cells = [folder.name, stage(folder, run), *(progress(run) if run else ())]
         result.add_row(*(Text(cell) for cell in cells))
     return result
+
+
+def watch(results: Path, every: float) -> None:
+    """Show the table until Ctrl-C, anew every so many seconds."""
+    with suppress(KeyboardInterrupt), Live(table(results), auto_refresh=False, vertical_overflow="visible") as live:
+        while True:
+            time.sleep(every)
+            live.update(table(results), refresh=True)
 
 
 def current(folder: Path) -> Run | None:

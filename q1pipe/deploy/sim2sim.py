@@ -20,6 +20,7 @@ from q1pipe.config import EvaluateCfg, Sim2simCfg, TerminationCfg
 from q1pipe.deploy.contract import Contract
 from q1pipe.deploy.run_policy import Controller
 from q1pipe.deploy.worlds import NOMINAL, Simulation, State, World, touching
+from q1pipe.log import progress
 from q1pipe.metrics import EpisodeMeans, tracking_errors
 from q1pipe.motion.clip import Clip
 from q1pipe.robot import Robot
@@ -185,7 +186,8 @@ def close_loop(
     late = [command] * (int(delay.max()) + 1)  # targets of the last steps, newest last; before the first: the pose
     last_action = controller.holding(state.measured[2])
     recorder = _Recorder(worlds, world, robot)
-    for frame in range(1, clip.frames):
+    what = f"{', '.join(w.name for w in worlds)}: frame"
+    for frame in progress(range(1, clip.frames), clip.frames - 1, what):
         obs = controller.observe(*state.measured, frame, last_action)
         obs += (noise * rng.uniform(-1, 1, obs.shape)).astype(np.float32)
         action = controller.act(obs)

@@ -24,7 +24,7 @@ from q1pipe.learn.events import Events
 from q1pipe.learn.history import History
 from q1pipe.learn.policy import Critic, Policy, plain
 from q1pipe.learn.ppo import Ppo
-from q1pipe.log import span
+from q1pipe.log import PROGRESS_SECONDS, span
 from q1pipe.stopping import Stopping
 
 log = logging.getLogger(__name__)
@@ -32,7 +32,6 @@ log = logging.getLogger(__name__)
 FORMAT = 1
 EPISODES = 100  # finished episodes behind ep_ret and ep_len, as in rsl_rl
 RESTORATIONS = 3  # of a run whose numbers went bad
-PROGRESS_SECONDS = 10.0
 BEST = "model_best.pt"
 JUDGED = ("score", "success", "finish", "finish_disturbed", "mean_rew", "ep_ret", "ep_len")
 EVALUATION = ("iteration", "env_steps", "wall_s", *JUDGED)

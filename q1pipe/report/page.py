@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -51,6 +51,7 @@ def render(results: Results, rows: list[dict[str, float]], cfg: ReportCfg) -> st
         charts=charts,
         charts_json=_script_json([f for fs in charts.values() for f in fs]),
         start_end=start_end(results["train"], w),
+        seed_spread=seed_spread(results["train"].get("seeds", [])),
         resources=_resources(results, rows, w),
         motion=_motion(results["motion"], w),
         rules=_rules(results["sim2sim"]["safety"]["rules"], w),
@@ -96,6 +97,15 @@ def render_index(motions: Mapping[str, Mapping[str, Any]], language: str) -> str
 
 
 # --- parts of the page
+
+
+def seed_spread(seeds: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Lowest to highest of what the seeds' best models came to, by key."""
+    ends = {
+        key: [one[key] for one in seeds] for key in (seeds[0] if seeds else ()) if key not in ("seed", "fingerprint")
+    }
+    told = {key: share if key in ("success", "finish", "finish_disturbed") else number for key in ends}
+    return {key: f"{told[key](min(values))} – {told[key](max(values))}" for key, values in ends.items()}
 
 
 def gate_groups(gates: Iterable[Mapping[str, Any]], w: Words) -> list[dict[str, Any]]:

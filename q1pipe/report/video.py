@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from q1pipe.config import VideoCfg
 from q1pipe.errors import Finding, Q1Error, error, warn
 from q1pipe.files import replacing, write_json
+from q1pipe.log import progress
 from q1pipe.report import still
 from q1pipe.report.encode import GIF, INSTALL, Encoder, check, find_encoder, read, read_gif, write, write_gif
 from q1pipe.report.opengl import Choice
@@ -127,7 +128,7 @@ def _draw(robot: Robot, shot: Shot, files: Files, cfg: VideoCfg, encoder: Encode
 
     def frames(scene: Scene) -> Iterator[Picture]:
         last: tuple[int, Picture] | None = None
-        for k, (row, speed) in enumerate(passes):
+        for k, (row, speed) in enumerate(progress(passes, len(passes), f"{files.mp4.name}: frame")):
             if last is None or last[0] != row:
                 last = row, scene.draw(shot.qpos[row], look_at[row], None if ghost is None else ghost[row])
             if k in tiled:

@@ -165,6 +165,10 @@ TABLE: dict[str, tuple[str, str]] = {
     "best": ("best", "最佳"),
     "published": ("published run's end", "已发表训练的终值"),
     "passed_after": ("passed it after (environment steps)", "超过它所需环境步"),
+    "seeds": ("Seeds: the best model of each", "随机种子：各自的最佳模型"),
+    "seed": ("seed", "种子"),
+    "score": ("return, mean of undisturbed and disturbed", "回报（无扰动与有扰动的均值）"),
+    "spread": ("lowest – highest", "最低 – 最高"),
     # resources
     "resources": ("What it took", "资源"),
     "wall": ("training time", "训练时长"),

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from q1pipe import rotations
 from q1pipe.config import EvaluateCfg
 from q1pipe.learn.policy import Policy
+from q1pipe.log import progress
 from q1pipe.metrics import EpisodeMeans, tracking_errors
 from q1pipe.motion.clip import Clip
 from q1pipe.motion.followability import touching_floor
@@ -90,7 +91,7 @@ def play(
     out, means = StepBuffers.zeros(n, layout), EpisodeMeans(n)
     held, terms, torque_peak = np.ones(n, bool), np.zeros((n, out.terms.shape[1])), np.zeros(n)
     env.reset_all(out)
-    for frame in range(1, clip.frames):
+    for frame in progress(range(1, clip.frames), clip.frames - 1, f"{n} episodes, frame"):
         active = out.cause == Cause.NONE
         if not active.any():
             break

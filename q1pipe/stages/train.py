@@ -60,6 +60,7 @@ def run(
     threads: int,
     settings: Mapping[str, Any],
     launcher: int | None = None,
+    pinned: Path | None = None,
 ) -> None:
     """Train, or go on, or publish what is finished.
 
@@ -75,6 +76,7 @@ def run(
         threads: cores that the learner may use, while the workers wait for it.
         settings: sections ``robot``, ``train``, ``device``.
         launcher: id of the process to leave with; see `Stopping`.
+        pinned: JSON of `code_of` by stage: the run counts as made by this code, whatever the code is (`pin_code`).
 
     Raises:
         Q1Error: another process trains in the same folder, training diverged, a worker failed, or the disk is full.
@@ -84,7 +86,8 @@ def run(
     cfg: TrainCfg = settings["train"].model_copy(update={"num_workers": workers})
     robot, clip = Robot.load(robot_cfg), Clip.load(motion)
     chosen = json.loads(device.read_text(encoding="utf-8"))
-    meta = provenance(motion, robot, cfg, chosen)
+    code = json.loads(pinned.read_text(encoding="utf-8")).get(__name__) if pinned else None
+    meta = provenance(motion, robot, cfg, chosen, code)
     folder = runs_dir / meta["fingerprint"]
     stop = Stopping(folder / STOP, launcher)
     with full_disk_said(folder), locked(folder), logged(folder / "train.log"), stop:
@@ -185,15 +188,25 @@ def judge(robot: Robot, clip: Clip, cfg: TrainCfg, threads: int, device: torch.d
     return evaluate
 
 
-def provenance(motion: Path, robot: Robot, cfg: TrainCfg, device: Mapping[str, Any]) -> dict[str, Any]:
-    """What a run is made of; the fingerprint covers all of it that decides what it computes. `device`: device.json."""
+def provenance(
+    motion: Path, robot: Robot, cfg: TrainCfg, device: Mapping[str, Any], code: list[str] | None = None
+) -> dict[str, Any]:
+    """What a run is made of; the fingerprint covers all of it that decides what it computes.
+
+    Args:
+        motion: motion.npz.
+        robot: model and names.
+        cfg: settings; `BUDGET` is not covered.
+        device: device.json, not covered.
+        code: that counts, where it is pinned; else what is here.
+    """
     settled = cfg.model_dump(mode="json", exclude=BUDGET)
     made_of = {
         "motion": file_sha(motion),
         "robot": robot.sha,
         "robot_settings": robot.cfg.model_dump(mode="json", exclude={"xml"}),
         "train": settled,
-        "code": list(code_of(__name__)),
+        "code": code or list(code_of(__name__)),
     }
     text = json.dumps(made_of, sort_keys=True, separators=(",", ":"))
     packages = ("torch", "mujoco", "numpy")

@@ -8,7 +8,18 @@ from typing import Any
 import pytest
 import yaml
 
-from q1pipe.config import Config, Settings, TrainCfg, load_settings, workers_for
+from q1pipe.config import (
+    Config,
+    Layer,
+    Settings,
+    TrainCfg,
+    load_settings,
+    of_arguments,
+    of_file,
+    settings_of,
+    workers_for,
+)
+from q1pipe.config.show import shown
 from q1pipe.errors import ConfigError
 
 ROOT = Path(__file__).parents[2]
@@ -67,12 +78,22 @@ def deep(below: Any, above: Any) -> Any:
 def test_unknown_key_names_the_key_that_was_meant() -> None:
     (line,) = problems({"train": {"itterations": 5}})
     assert line.startswith("ERROR [config] config: train.itterations — unknown key — train has num_envs, num_workers, ")
-    assert line.endswith("— did you mean max_iterations?")
+    assert line.endswith("— did you mean train.max_iterations? write train: {max_iterations: 5}")
 
 
 def test_key_of_another_section_is_found_there() -> None:
     (line,) = problems({"train": {"learning_rate": 1e-3}})
-    assert line.endswith("— did you mean train.ppo.learning_rate?")
+    assert line.endswith("— did you mean train.ppo.learning_rate? write train: {ppo: {learning_rate: 0.001}}")
+
+
+def test_key_that_is_in_several_sections_names_them_all() -> None:
+    (line,) = problems({"report": {"seed": 3}})
+    assert line.endswith("— did you mean train.seed or evaluate.seed or sim2sim.seed?")
+
+
+def test_key_that_is_nowhere_is_to_be_removed() -> None:
+    (line,) = problems({"train": {"quux": 3}})
+    assert line.endswith("— remove it")
 
 
 def test_unknown_section_names_the_sections() -> None:
@@ -80,7 +101,7 @@ def test_unknown_section_names_the_sections() -> None:
     assert line == (
         "ERROR [config] config: trian — unknown key — "
         "sections are robot, motion, device, smoke, train, evaluate, export, sim2sim, video, report, package, "
-        "motions — did you mean train?"
+        "pin_code, motions — did you mean train? write train: {}"
     )
 
 
@@ -108,7 +129,8 @@ def test_all_problems_are_told_at_once_with_value_and_bound() -> None:
         "evaluate.min_success",
         "motions.getUp.train.noise.joint_pos",
     ]
-    assert found[2].endswith("train.ppo.clip — -1 — greater than 0")
+    assert found[2].endswith("train.ppo.clip — -1 — greater than 0 — write train: {ppo: {clip: 0.2}}")
+    assert found[-1].endswith(" — write motions: {getUp: {train: {noise: {joint_pos: 0.01}}}}")
 
 
 def test_uneven_split_names_both_numbers_and_the_nearest_that_work() -> None:
@@ -116,7 +138,10 @@ def test_uneven_split_names_both_numbers_and_the_nearest_that_work() -> None:
     assert line == (
         "ERROR [config] config: train.num_workers — num_envs 1000 is not divisible by num_workers 32 — "
         "the nearest that work are num_envs 992 or 1024 with 32 workers, or num_workers 25 or 40 with 1000 environments"
+        " — write train: {num_envs: 1024, num_workers: 32}"
     )
+    (line,) = problems({"motions": {"wave": {"train": {"num_envs": 1000}}}})
+    assert line.endswith("— write motions: {wave: {train: {num_envs: 1024, num_workers: 32}}}")
 
 
 @pytest.mark.parametrize(("envs", "nearest"), [(10, "num_envs 32 with 32 workers, or num_workers 10 with 10 env")])
@@ -134,7 +159,82 @@ def test_missing_mjcf_is_told_once_and_where(monkeypatch: pytest.MonkeyPatch) ->
     assert line.startswith("ERROR [robot-missing] config: motions.getUp.robot.xml — no file /no/robot.xml")
     monkeypatch.setenv("Q1_XML", "/no/other.xml")
     (line,) = problems({"motions": {"getUp": {"train": {"seed": 2}}}})
-    assert line.startswith("ERROR [robot-missing] config: robot.xml — no file /no/other.xml")
+    assert line.startswith("ERROR [robot-missing] Q1_XML: robot.xml — no file /no/other.xml")
+
+
+# --- files and command line
+
+
+def layer(text: str, tmp_path: Path) -> Layer:
+    (tmp_path / "c.yaml").write_text(text, encoding="utf-8")
+    return of_file(tmp_path / "c.yaml")
+
+
+def test_yaml_is_read_as_it_is_meant(tmp_path: Path) -> None:
+    """PyYAML alone: text, 8, True, False, 45000, a date, True, 8."""
+    text = "{a: 1e-3, b: 010, c: on, d: no, e: 12:30:00, f: 2024-01-01, on: {x: '1'}, 010: 1, h: 0x1F, i: .5, j: ~}"
+    assert layer(text, tmp_path).values == {
+        **{"a": 0.001, "b": 10, "c": "on", "d": "no", "e": "12:30:00", "f": "2024-01-01"},
+        **{"on": {"x": "1"}, "010": 1, "h": 31, "i": 0.5, "j": None},
+    }
+
+
+@pytest.mark.parametrize(
+    "text", ["", "# only a comment\n", "---\n", "\ufefftrain: {seed: 1}\n", '{"train": {"seed": 1}}']
+)
+def test_empty_files_byte_order_marks_and_json_are_settings(text: str, tmp_path: Path) -> None:
+    assert Settings([layer(text, tmp_path)]).of().train.seed == 1
+
+
+def test_anchors_and_merge_keys_work(tmp_path: Path) -> None:
+    text = "smoke: &s {iterations: 9}\nexport: {rows: 7}\nmotions: {a: {smoke: {<<: *s, num_envs: 5}}}"
+    smoke = Settings([layer(text, tmp_path)]).of("a").smoke
+    assert (smoke.iterations, smoke.num_envs) == (9, 5)
+
+
+@pytest.mark.parametrize(("written", "meant"), [("on", True), ("yes", True), ("off", False), ("no", False)])
+def test_words_for_yes_and_no_are_booleans_where_one_is_asked_for(written: str, meant: bool, tmp_path: Path) -> None:
+    settings = Settings([layer(f"motion: {{strict: {written}}}\nrobot: {{imu: {written}}}\n", tmp_path)]).of()
+    assert settings.motion.strict is meant
+    assert settings.robot.imu == written
+
+
+def test_key_twice_and_broken_yaml_name_file_and_line(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"c.yaml:3: train.seed — it is in line 2 too — each key once"):
+        layer("train:\n  seed: 1\n  seed: 2\n", tmp_path)
+    with pytest.raises(ConfigError, match=r"c.yaml — .*line 2"):
+        layer("train: {", tmp_path)
+    with pytest.raises(ConfigError, match=r"c.yaml — \[1\] — settings"):
+        layer("- 1", tmp_path)
+
+
+def test_problem_is_told_where_it_was_written(tmp_path: Path) -> None:
+    base = layer("train:\n  ppo:\n    clip: 0.1\n  seed: x\n", tmp_path)
+    over = Layer("--config", {"train": {"ppo": {"clip": -1}}, "motions": {"a": {"train": {"seed": 2, "clip": 1}}}})
+    with pytest.raises(ConfigError) as e:
+        Settings([base, over])
+    assert [f.where for f in e.value.findings] == [
+        f"{tmp_path}/c.yaml:4: train.seed",
+        "--config: train.ppo.clip",
+        "--config: motions.a.train.clip",
+    ]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ['train={"seed": 7, "ppo": {"clip": 1e-1}}', "motion={strict: yes}"],
+        ["train__seed=7", "train__ppo__clip=1e-1", "motion__strict=yes"],
+        ["train={'seed': '7', 'ppo': {'clip': 0.1}}", "motion={'strict': True}"],  # as a profile gives it
+    ],
+)
+def test_command_line_reaches_nested_settings(arguments: list[str]) -> None:
+    settings = Settings([of_arguments(arguments)]).of()
+    assert (settings.train.seed, settings.train.ppo.clip, settings.motion.strict) == (7, 0.1, True)
+
+
+def test_command_line_values_may_be_empty_or_null() -> None:
+    assert of_arguments(["motion__fps=", "motion__frames=null"]).values == {"motion": {"fps": None, "frames": None}}
 
 
 # --- values as people and Snakemake write them
@@ -230,6 +330,18 @@ def test_stage_has_its_keys_and_no_others() -> None:
     }
 
 
+def test_each_setting_has_its_text_and_they_say_what_the_stage_gets() -> None:
+    settings = Settings({"train": {"ppo": {"clip": 0.3}}, "motions": {"a": {"train": {"termination": {"body_z": {}}}}}})
+    places = settings_of("train", "evaluate.seed")
+    texts = dict(settings.text("a", place).split("=", 1) for place in places)
+    assert texts["train.ppo.clip"] == "0.3"
+    assert "train.num_workers" not in texts
+    assert [place for place in places if not place.startswith("train.")] == ["evaluate.seed"]
+    told = leaves(json.loads(settings.stage("a", "train", "evaluate.seed")))
+    tables = {k: v for k, v in told.items() if ".body_z" not in k}
+    assert {f".{k}": json.loads(v) for k, v in texts.items() if k != "train.termination.body_z"} == tables
+
+
 def test_number_of_workers_is_in_no_text() -> None:
     few, many = Settings({"train": {"num_workers": 2}}), Settings({"train": {"num_workers": 64}})
     assert few.stage("getUp", "train", "robot") == many.stage("getUp", "train", "robot")
@@ -288,3 +400,33 @@ def test_workers_are_no_more_than_cores(threads: int, cores: int, expected: int,
     assert count == expected
     assert said in str(finding or "")
     assert ("--cores 32 is faster" in str(finding)) == (cores > threads)  # where that would help
+
+
+# --- what `q1pipe config` shows
+
+
+def test_each_setting_is_shown_with_its_origin_and_the_whole_is_the_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PRIMEBOT_DEVICE", "cpu")
+    defaults = yaml.safe_dump(Config().model_dump(mode="json", exclude={"motions"}), sort_keys=False)
+    base = layer(
+        defaults.replace("  seed: 1\n", "  seed: 4\n") + "motions: {wave: {train: {num_envs: 64}}}\n", tmp_path
+    )
+    over = Layer("laptop.yaml", {"train": {"ppo": {"clip": 0.2}, "seed": 1}})
+    settings = Settings([base, over, of_arguments(["evaluate__seed=7"])])
+    lines = list(shown(settings, "wave"))
+    in_file = defaults.count("\n") + 1
+    assert f"  num_envs: 64{' ' * 34}  # {tmp_path}/c.yaml:{in_file}, motions.wave" in lines
+    assert f"    clip: 0.2{' ' * 35}  # laptop.yaml" in lines  # named there, although it is the default
+    assert f"  seed: 1{' ' * 39}  # laptop.yaml" in lines  # over what config.yaml says
+    assert f"  seed: 7{' ' * 39}  # --config" in lines
+    assert f"  device: auto{' ' * 34}  # default: PRIMEBOT_DEVICE=cpu decides" in lines
+    assert yaml.safe_load("\n".join(lines)) == settings.of("wave").model_dump(mode="json")
+
+
+def test_robot_of_the_environment_is_shown_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "r.xml").write_text("<mujoco/>")
+    monkeypatch.setenv("Q1_XML", str(tmp_path / "r.xml"))
+    settings = Settings({"motions": {"wave": {"robot": {"xml": "other.xml"}}}})
+    assert next(line for line in shown(settings, "wave") if "xml" in line).endswith("  # Q1_XML")

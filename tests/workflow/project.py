@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +25,9 @@ CHAIN = ("motion", "smoke", "train", "export", "sim2sim", "evaluate")  # up to t
 EVERYTHING = (*CHAIN, "reference_video", "policy_video", "report", "package", "index")
 SHARED = ("device", "index")  # rules that are one for all motions
 
+FORKED = multiprocessing.get_context("forkserver")
+FORKED.set_forkserver_preload(["snakemake.cli", "snakemake.dag", "snakemake.persistence", "pydantic", "yaml"])
+
 
 @dataclass(frozen=True)
 class Project:
@@ -29,29 +37,43 @@ class Project:
 
     def snakemake(self, *args: str, cores: int = 2, **env: str) -> subprocess.CompletedProcess[str]:
         """Run snakemake there on the tiny settings; output and errors together."""
-        options = ["--cores", str(cores), "--configfile", str(TINY), *DATES_COUNT]
-        command = [sys.executable, "-m", "snakemake", *args, *options]
-        clean = {k: v for k, v in os.environ.items() if not k.startswith(("Q1_", "PRIMEBOT_", "PYTHONPATH"))}
         return subprocess.run(
-            command,
+            [sys.executable, "-m", "snakemake", *args, *options(cores)],
             cwd=self.folder,
-            env=clean | env,
+            env=environment(env),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             timeout=TIMEOUT,
         )
 
+    @contextmanager
+    def started(self, *args: str, cores: int = 2, **env: str) -> Iterator[subprocess.Popen[bytes]]:
+        """Snakemake at work; it is killed with all its jobs where it still runs at the end."""
+        command = [sys.executable, "-m", "snakemake", *args, *options(cores)]
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        process = subprocess.Popen(command, cwd=self.folder, env=environment(env), start_new_session=True, **quiet)
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+    def dry_run(self, *args: str, cores: int = 2, **env: str) -> str:
+        """What a dry run says. In a process that has imported Snakemake already: there are many of these."""
+        with tempfile.NamedTemporaryFile("r", encoding="utf-8") as said:
+            told = (self.folder, ["-n", *args, *options(cores)], environment(env), said.name)
+            process = FORKED.Process(target=snakemake_here, args=told)
+            process.start()
+            process.join(TIMEOUT)
+            text = said.read()
+        assert process.exitcode == 0, text
+        return text
+
     def planned(self, *args: str, **kwargs: object) -> set[tuple[str, str]]:
         """(rule, motion) of the jobs that a dry run names."""
-        result = self.snakemake("-n", *args, **kwargs)  # type: ignore[arg-type]
-        assert result.returncode == 0, result.stdout
-        jobs = set()
-        for job in re.split(r"^(?:local)?rule ", result.stdout, flags=re.MULTILINE)[1:]:
-            motion = re.search(r"^    wildcards: motion=(.*)$", job, re.MULTILINE)
-            jobs.add((job.partition(":")[0], motion[1] if motion else ""))
-        assert jobs or "Nothing to be done" in result.stdout
-        return jobs - {("all", "")}
+        return jobs(self.dry_run(*args, **kwargs))  # type: ignore[arg-type]
 
     def edit(self, path: str, old: str, new: str) -> None:
         """Replace the one place where a file says something."""
@@ -59,6 +81,39 @@ class Project:
         text = file.read_text(encoding="utf-8")
         assert text.count(old) == 1, f"{old!r} is {text.count(old)} times in {path}"
         file.write_text(text.replace(old, new), encoding="utf-8")
+
+
+def options(cores: int) -> list[str]:
+    return ["--cores", str(cores), "--configfile", str(TINY), *DATES_COUNT]
+
+
+def environment(more: Mapping[str, str]) -> dict[str, str]:
+    ours = ("Q1_", "PRIMEBOT_", "PYTHONPATH")
+    return {k: v for k, v in os.environ.items() if not k.startswith(ours)} | dict(more)
+
+
+def snakemake_here(folder: Path, args: list[str], env: dict[str, str], out: str) -> None:
+    """Run snakemake in this process, which is no good for anything else afterwards."""
+    file = os.open(out, os.O_WRONLY)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(env)
+    sys.path[:] = [place for place in sys.path if Path(place).resolve() != ROOT]  # the copy's q1pipe, not this one
+    from snakemake.cli import main
+
+    main(args)
+
+
+def jobs(said: str) -> set[tuple[str, str]]:
+    """(rule, motion) of the jobs that a dry run names."""
+    found = set()
+    for job in re.split(r"^(?:local)?rule ", said, flags=re.MULTILINE)[1:]:
+        motion = re.search(r"^    wildcards: motion=(.*)$", job, re.MULTILINE)
+        found.add((job.partition(":")[0], motion[1] if motion else ""))
+    assert found or "Nothing to be done" in said
+    return found - {("all", "")}
 
 
 def copy(folder: Path) -> Project:

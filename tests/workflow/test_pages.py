@@ -158,6 +158,20 @@ def test_a_gif_takes_the_place_of_a_video(results: Path, built: Project) -> None
     assert "policy.gif" in verify(results.parent / "package.zip")["files"]
 
 
+def test_seeds_are_shown_with_their_spread(results: Path, built: Project) -> None:
+    record = json.loads((results / "train.json").read_text(encoding="utf-8"))
+    told = {"success": 1.0, "finish": 0.5, "finish_disturbed": 0.25, "mean_rew": 3.0}
+    others = [{"seed": seed, "fingerprint": "other", "score": 10.0 * seed, **told} for seed in (1, 2)]
+    record["seeds"] = [*others, {"seed": 7, "fingerprint": record["fingerprint"], "score": 30.0, **told}]
+    (results / "train.json").write_text(json.dumps(record), encoding="utf-8")
+    assert report(results, built).returncode == 0
+    page = (results / "report.html").read_text(encoding="utf-8")
+    table = re.sub(r"<[^>]*>", " ", page[page.index('id="seeds"') :].partition("</table>")[0])
+    assert "7 (best)" in table
+    assert "10 – 30" in table
+    assert "50.0 % – 50.0 %" in table
+
+
 def test_a_placeholder_is_shown_with_its_reason(results: Path, built: Project) -> None:
     record = json.loads((results / "policy_video.json").read_text(encoding="utf-8"))
     record |= {"drawn": False, "reason": "no OpenGL <that> draws"}

@@ -5,11 +5,14 @@ import os
 import re
 import shlex
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+import yaml
 
 from q1pipe import cores
 from q1pipe.config import (
@@ -24,7 +27,7 @@ from q1pipe.config import (
 )
 from q1pipe.deploy.folder import FILES
 from q1pipe.stages import motion
-from tests.workflow.project import EVERYTHING, NAME, SHARED, Project
+from tests.workflow.project import EVERYTHING, NAME, SHARED, TIMEOUT, Project
 
 RESULTS = f"results/{NAME}"
 
@@ -79,10 +82,35 @@ def other_motion_with_old_date(project: Project) -> None:
     os.utime(path, (0, 0))
 
 
+def other_order(project: Project) -> None:
+    """Every mapping of config.yaml backwards."""
+
+    def backwards(tree: Any) -> Any:
+        return {k: backwards(tree[k]) for k in reversed(tree)} if isinstance(tree, dict) else tree
+
+    path = project.folder / CONFIG
+    tree = backwards(yaml.safe_load(path.read_text(encoding="utf-8")))
+    path.write_text(yaml.safe_dump(tree, sort_keys=False, allow_unicode=True), encoding="utf-8")
+
+
+def other_model_with_old_date(project: Project) -> None:
+    path = project.folder / "q1pipe/assets/q1/q1.xml"
+    path.write_bytes(path.read_bytes() + b"<!-- -->")
+    os.utime(path, (0, 0))
+
+
 def override(section: str) -> Callable[[Project], None]:
     return edit(
         "config/config.yaml", "motions: {} ", f'motions: {{"{NAME}": {section}, wave: {{train: {{seed: 9}}}}}} '
     )
+
+
+def both(*changes: Callable[[Project], None]) -> Callable[[Project], None]:
+    def change(project: Project) -> None:
+        for one in changes:
+            one(project)
+
+    return change
 
 
 NOTHING: tuple[str, ...] = ()
@@ -93,14 +121,55 @@ EXPORTING = ("export", *JUDGING)
 LEARNING = ("smoke", "train", *EXPORTING)
 DRAWING = ("reference_video", "policy_video", *PAGES)
 CONFIG = "config/config.yaml"
+PIN = edit(CONFIG, "pin_code: false ", "pin_code: true ")
 CHANGES: dict[str, tuple[Callable[[Project], None], tuple[str, ...]]] = {
     "all files touched": (touch_all, NOTHING),
     "comment in ppo.py": (append("q1pipe/learn/ppo.py", "\n# a comment\n"), NOTHING),
     "constant in ppo.py": (append("q1pipe/learn/ppo.py", "\nCONSTANT = 1\n"), LEARNING),
+    "order of all settings": (other_order, NOTHING),
+    "layout of code": (edit("q1pipe/learn/ppo.py", "from __future__", "\n\n\n# why\nfrom __future__"), NOTHING),
+    "docstring of code": (edit("q1pipe/learn/ppo.py", '"""Proximal', '"""Very proximal'), NOTHING),
+    "code of the motion stage": (append("q1pipe/stages/motion.py", "\nCONSTANT = 1\n"), EVERYTHING),
+    "code of the smoke stage": (append("q1pipe/stages/smoke.py", "\nCONSTANT = 1\n"), LEARNING),
+    "code of the train stage": (append("q1pipe/stages/train.py", "\nCONSTANT = 1\n"), LEARNING),
+    "code of the export stage": (append("q1pipe/stages/export.py", "\nCONSTANT = 1\n"), EXPORTING),
+    "code of the sim2sim stage": (append("q1pipe/stages/sim2sim.py", "\nCONSTANT = 1\n"), JUDGING),
+    "code of the video stage": (append("q1pipe/stages/video.py", "\nCONSTANT = 1\n"), DRAWING),
+    "code of the report stage": (append("q1pipe/stages/report.py", "\nCONSTANT = 1\n"), PAGES),
+    "code of the package stage": (append("q1pipe/stages/package.py", "\nCONSTANT = 1\n"), ("package",)),
+    "code that shows where everything stands": (append("q1pipe/status.py", "\nCONSTANT = 1\n"), NOTHING),
+    "code while it is pinned": (both(append("q1pipe/learn/ppo.py", "\nCONSTANT = 1\n"), PIN), NOTHING),
+    "pinning": (PIN, NOTHING),
+    "a setting while code is pinned": (
+        both(
+            append("q1pipe/learn/ppo.py", "\nCONSTANT = 1\n"),
+            PIN,
+            edit(CONFIG, "hold_height: 0.9 ", "hold_height: 0.8 "),
+        ),
+        JUDGING,
+    ),
+    "a setting, and back": (
+        both(
+            edit(CONFIG, "target_kl: 0.01 ", "target_kl: 0.02 "), edit(CONFIG, "target_kl: 0.02 ", "target_kl: 0.01 ")
+        ),
+        NOTHING,
+    ),
+    "model of the robot with an old date": (other_model_with_old_date, EVERYTHING),
+    "setting of motion": (edit(CONFIG, "max_skating: 0.3 ", "max_skating: 0.4 "), EVERYTHING),
+    "control rate": (edit(CONFIG, "control_hz: 50 ", "control_hz: 25 "), EVERYTHING),
+    "override of robot": (override("{robot: {soft_limit: 0.8}}"), EVERYTHING),
+    "override of motion": (override("{motion: {speed: 0.9}}"), EVERYTHING),
+    "override of smoke": (override("{smoke: {max_unstable: 0.002}}"), LEARNING),
+    "override of train": (override("{train: {ppo: {clip: 0.3}}}"), LEARNING),
+    "override of export": (override("{export: {rows: 255}}"), EXPORTING),
+    "override of sim2sim": (override("{sim2sim: {mass: 0.2}}"), JUDGING),
+    "override of video": (override("{video: {crf: 24}}"), DRAWING),
+    "override of report": (override("{report: {language: zh}}"), ("report", "package")),
+    "override of package": (override("{package: {license: CC0}}"), ("package",)),
     "code of evaluate": (append("q1pipe/stages/evaluate.py", "\nCONSTANT = 1\n"), EVALUATING),
     "code of the device stage": (append("q1pipe/stages/device.py", "\nCONSTANT = 1\n"), ("device", *LEARNING)),
     "code that says what is wrong": (append("q1pipe/errors.py", "\nCONSTANT = 1\n"), NOTHING),
-    "the config module": (append("q1pipe/config.py", "\nCONSTANT = 1\n"), NOTHING),
+    "the config module": (append("q1pipe/config/models.py", "\nCONSTANT = 1\n"), NOTHING),
     "comment in config.yaml": (append(CONFIG, "\n# a comment\n"), NOTHING),
     "number written in another way": (edit(CONFIG, "hold_tilt: 15.0 ", "hold_tilt: 1.5e+1 "), NOTHING),
     "setting removed that is the default": (edit(CONFIG, "  hold_tilt: 15.0 ", "  # hold_tilt: 15.0 "), NOTHING),
@@ -115,6 +184,8 @@ CHANGES: dict[str, tuple[Callable[[Project], None], tuple[str, ...]]] = {
     "the controller in the deploy folder": (append("q1pipe/deploy/run_policy.py", "\nCONSTANT = 1\n"), EXPORTING),
     "code of the safety audit": (append("q1pipe/deploy/safety.py", "\nCONSTANT = 1\n"), JUDGING),
     "setting of train": (edit(CONFIG, "target_kl: 0.01 ", "target_kl: 0.02 "), LEARNING),
+    "several seeds": (edit(CONFIG, "seeds: [] ", "seeds: [0, 1] "), LEARNING),
+    "code that picks a seed": (append("q1pipe/stages/seeds.py", "\nCONSTANT = 1\n"), ("train", *EXPORTING)),
     "setting of smoke": (edit(CONFIG, "max_unstable: 0.001 ", "max_unstable: 0.002 "), LEARNING),
     "setting of device": (edit(CONFIG, "timeout: 120.0 ", "timeout: 121.0 "), ("device", *LEARNING)),
     "terminations": (edit(CONFIG, "tilt: 1.0 ", "tilt: 1.1 "), EVERYTHING),
@@ -136,6 +207,74 @@ CHANGES: dict[str, tuple[Callable[[Project], None], tuple[str, ...]]] = {
 def test_change_makes_stale(project: Project, change: Callable[[Project], None], rules: tuple[str, ...]) -> None:
     change(project)
     assert project.planned() == of_name(*rules)
+
+
+def test_dry_run_names_the_setting_and_the_module_and_nothing_else(project: Project) -> None:
+    project.edit(CONFIG, "entropy: 0.005 ", "entropy: 0.006 ")
+    append("q1pipe/learn/buffer.py", "\nCONSTANT = 1\n")(project)
+    said = project.dry_run(f"{RESULTS}/smoke.json")
+    (reason,) = re.findall(r"^rule smoke:.*?reason: (.*?)$", said, flags=re.MULTILINE | re.DOTALL)
+    before_now = [sorted(re.findall(r"'(.*?)'", side)) for side in re.split(r"\bnow: ", reason)]
+    for (module, setting), value in zip(before_now, ("0.005", "0.006"), strict=True):
+        assert re.fullmatch(r"q1pipe\.learn\.buffer@[0-9a-f]{12}", module)
+        assert setting == f"train.ppo.entropy={value}"
+
+
+def test_edit_while_a_job_runs_is_noticed_afterwards(project: Project) -> None:
+    """Snakemake itself takes dates and checksums when a job ends."""
+    target = f"{RESULTS}/motion.npz"
+    log = project.folder / RESULTS / "logs/motion.log"
+    log.unlink()
+    with project.started(target, "-R", "motion") as running:
+        deadline = time.monotonic() + TIMEOUT
+        while not log.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert running.poll() is None
+        other_motion_with_old_date(project)
+        assert running.wait(TIMEOUT) == 0
+    assert project.planned(target) == of_name("motion")
+
+
+@pytest.mark.slow
+def test_setting_that_is_changed_back_publishes_its_old_run_in_a_moment(project: Project) -> None:
+    trained = project.folder / RESULTS / "train.json"
+    before = json.loads(trained.read_text(encoding="utf-8"))
+    for entropy in ("0.006", "0.005"):
+        result = project.snakemake(
+            str(trained.relative_to(project.folder)), "--config", f"train__ppo__entropy={entropy}"
+        )
+        assert result.returncode == 0, result.stdout
+        same = json.loads(trained.read_text(encoding="utf-8"))["fingerprint"] == before["fingerprint"]
+        assert same == (entropy == "0.005")
+    assert json.loads(trained.read_text(encoding="utf-8")) == before
+
+
+@pytest.mark.slow
+def test_each_seed_is_trained_once_and_the_best_is_published(project: Project) -> None:
+    trained = project.folder / RESULTS / "train.json"
+    before = json.loads(trained.read_text(encoding="utf-8"))["fingerprint"]  # of seed 1
+    runs = trained.parent / "runs"
+    for count, seeds in ((2, "[1,2]"), (3, "[2,3]")):
+        result = project.snakemake(str(trained.relative_to(project.folder)), "--config", f"train__seeds={seeds}")
+        assert result.returncode == 0, result.stdout
+        record = json.loads(trained.read_text(encoding="utf-8"))
+        assert [one["seed"] for one in record["seeds"]] == json.loads(seeds)
+        best = max(record["seeds"], key=lambda one: one["score"])
+        assert best["fingerprint"] == record["fingerprint"]
+        assert (before in [one["fingerprint"] for one in record["seeds"]]) == (seeds == "[1,2]")
+        assert len(list(runs.iterdir())) == count
+
+
+@pytest.mark.slow
+def test_pinned_code_goes_on_with_the_run_of_the_old_code(project: Project) -> None:
+    trained = project.folder / RESULTS / "train.json"
+    before = json.loads(trained.read_text(encoding="utf-8"))
+    append("q1pipe/learn/ppo.py", "\nCONSTANT = 1\n")(project)
+    longer = ("--config", "train__max_iterations=4", "pin_code=true")
+    result = project.snakemake(str(trained.relative_to(project.folder)), *longer)
+    assert result.returncode == 0, result.stdout
+    after = json.loads(trained.read_text(encoding="utf-8"))
+    assert (after["fingerprint"], after["iterations"], before["iterations"]) == (before["fingerprint"], 4, 3)
 
 
 def test_rate_of_the_videos_redraws(built: Project) -> None:
@@ -172,6 +311,8 @@ def test_motion_and_robot_from_the_environment_are_tracked_by_content(project: P
     replaced.write_bytes(source.read_bytes() + b"\0")
     assert project.planned(Q1_MOTION=str(replaced)) == of_name(*EVERYTHING)
     robot = shutil.copytree(project.folder / "q1pipe/assets/q1", tmp_path / "robot") / "q1.xml"
+    assert project.planned(Q1_XML=str(robot)) == set()  # the same, elsewhere
+    robot.write_text(robot.read_text(encoding="utf-8") + "<!-- -->", encoding="utf-8")
     assert project.planned(Q1_XML=str(robot)) == of_name(*EVERYTHING)
 
 
@@ -190,6 +331,7 @@ def test_motion_stage_depends_only_on_the_training_settings_that_its_rule_tracks
         "steps_per_env": 5,
         "save_interval": 1,
         "seed": 99,
+        "seeds": (5, 6),
         "episode_seconds": 1.0,
         "best_episodes": 1,
         "ppo": PpoCfg(epochs=1),

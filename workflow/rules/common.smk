@@ -3,6 +3,9 @@
 # Staleness comes from params (settings as text, hashes of code and content), not from dates; see config/README.md.
 
 import difflib
+import functools
+import inspect
+import json
 import os
 import pathlib
 import re
@@ -25,8 +28,9 @@ os.environ.update(
     PYTHONPATH=_before(ROOT, "PYTHONPATH"),
 )
 
-from q1pipe.config import Settings
+from q1pipe.config import Settings, of_arguments, of_file, settings_of
 from q1pipe.errors import ConfigError, error
+from q1pipe.files import write_json
 from q1pipe.provenance import code_of, file_sha, files_of, mjcf_sha
 
 
@@ -62,15 +66,35 @@ def _sources():
         for motion, paths in found.items()
         if len(paths) > 1
     ]
-    if twice:
-        raise WorkflowError("\n".join(map(str, twice)))
+    braces = [
+        error(
+            "name",
+            paths[0],
+            "{ or } in the name",
+            "any other character",
+            "rename it; Snakemake means wildcards by them",
+        )
+        for motion, paths in found.items()
+        if set("{}") & set(motion)
+    ]
+    if twice or braces:
+        raise WorkflowError("\n".join(map(str, twice + braces)))
     return {motion: found[motion][0] for motion in sorted(found)}
 
 
 SOURCES = _sources()
 
+
+def _layers():
+    """Settings by origin, read again: Snakemake's `config` is by YAML 1.1, and does not know what is from where."""
+    given = list(workflow.overwrite_configfiles)
+    files = [*(path for path in workflow.configfiles if path not in given), *given]
+    names = [os.path.relpath(path) if pathlib.Path(path).is_relative_to(pathlib.Path.cwd()) else path for path in files]
+    return [*map(of_file, names), of_arguments(workflow.config_settings.config_args)]
+
+
 try:
-    SETTINGS = Settings(config, SOURCES)
+    SETTINGS = Settings(_layers(), SOURCES)
 except ConfigError as e:
     raise WorkflowError(str(e)) from None
 for finding in SETTINGS.warnings:
@@ -95,14 +119,58 @@ def motion_sha(wildcards):
     return f"{wildcards.motion}{pathlib.Path(path).suffix}@{file_sha(path)}"
 
 
+robot_content = functools.cache(mjcf_sha)
+
+
 def robot_sha(wildcards):
-    xml = SETTINGS.of(wildcards.motion).robot.xml or ROOT / "q1pipe/assets/q1/q1.xml"
-    return f"{pathlib.Path(xml).name}@{mjcf_sha(xml)}"
+    """By content: where the MJCF lies does not count."""
+    return f"robot@{robot_content(SETTINGS.of(wildcards.motion).robot.xml or ROOT / 'q1pipe/assets/q1/q1.xml')}"
+
+
+# Hashes of code, as in the last run without `pin_code`, or as it is. By stage, because Snakemake compares them all.
+PIN = pathlib.Path("results/code.json")
+PINNED = json.loads(PIN.read_text(encoding="utf-8")) if SETTINGS.of().pin_code and PIN.exists() else {}
+CODE = {}
+
+
+def code(stage):
+    """Params of a rule: `module@hash` for each module that a stage runs."""
+    CODE[stage] = PINNED.get(stage) or code_of(stage)
+    return CODE[stage]
+
+
+def templates():
+    """The same for the files that pages are made from."""
+    CODE["templates"] = PINNED.get("templates") or files_of(ROOT / "q1pipe/report/templates")
+    return CODE["templates"]
+
+
+def pinned_code(wildcards, threads):
+    """For the trainer, whose run folder is named by its code, too."""
+    return f"--pinned={PIN}" if PINNED else ""
+
+
+onstart:
+    write_json(PIN, CODE)
 
 
 def settings(*keys):
-    """A params function: the settings of a stage as canonical JSON. `train.num_workers` is never in it."""
-    return lambda wildcards: SETTINGS.stage(wildcards.get("motion"), *keys)
+    """Params of a rule: a text for each setting in these sections or at these keys, and all of them as `cfg`.
+
+    `cfg` is not tracked, as nothing that depends on threads is; so a dry run names the settings that changed.
+    """
+    texts = {place.replace(".", "_"): _text(place) for place in settings_of(*keys) if place != "robot.xml"}
+    return texts | {"cfg": lambda wildcards, threads: SETTINGS.stage(wildcards.get("motion"), *keys)}
+
+
+def _text(place):
+    """A params function; its signature is told, because Snakemake looks it up thrice for each setting of each job."""
+
+    def text(wildcards):
+        return SETTINGS.text(wildcards.get("motion"), place)
+
+    text.__signature__ = inspect.signature(text)
+    return text
 
 
 def num_workers(wildcards):

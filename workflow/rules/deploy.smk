@@ -5,7 +5,7 @@ DEPLOY_FILES = "policy.onnx motion.npz deploy.yaml golden.npz golden.csv run_pol
 
 
 rule export:
-    """Write a policy as ONNX, and prove that it computes the same."""
+    """Stage 5: write a policy as ONNX, and prove that it computes the same -> results/{motion}/policy.onnx"""
     input:
         policy="results/{motion}/policy.pt",
         train="results/{motion}/train.json",
@@ -21,9 +21,9 @@ rule export:
     conda:
         "../../environment.yml"
     params:
-        *code_of("q1pipe.stages.export"),
+        *code("q1pipe.stages.export"),
+        **settings("robot", "train", "export", "evaluate.episodes", "evaluate.seed"),
         robot=robot_sha,
-        cfg=settings("robot", "train", "export", "evaluate.episodes", "evaluate.seed"),
         folder="results/{motion}/deploy",
     shell:
         "exec python -m q1pipe export --policy={input.policy:q} --train-json={input.train:q} --motion={input.motion:q}"
@@ -33,7 +33,7 @@ rule export:
 
 
 rule sim2sim:
-    """Put an exported policy into an independent simulation, and into other worlds."""
+    """Stage 5: put it into an independent simulation, and into other worlds -> results/{motion}/sim2sim.json"""
     input:
         onnx="results/{motion}/policy.onnx",
         recording="results/{motion}/recording.npz",
@@ -47,9 +47,8 @@ rule sim2sim:
         "../../environment.yml"
     threads: num_workers
     params:
-        *code_of("q1pipe.stages.sim2sim"),
-        robot=robot_sha,
-        cfg=settings(
+        *code("q1pipe.stages.sim2sim"),
+        **settings(
             "robot",
             "sim2sim",
             "export.max_difference",
@@ -58,6 +57,7 @@ rule sim2sim:
             "evaluate.hold_height",
             "evaluate.hold_tilt",
         ),
+        robot=robot_sha,
     shell:
         "exec python -m q1pipe sim2sim --onnx={input.onnx:q} --recording={input.recording:q} --motion={input.motion:q}"
         " --trajectory={output.trajectory:q} --out-json={output.json:q} --threads={threads}"
@@ -65,7 +65,7 @@ rule sim2sim:
 
 
 rule evaluate:
-    """Judge a policy over many episodes, with what export and sim2sim found."""
+    """Stage 5: judge it over many episodes, with what export and sim2sim found -> results/{motion}/eval.json"""
     input:
         policy="results/{motion}/policy.pt",
         train="results/{motion}/train.json",
@@ -80,9 +80,9 @@ rule evaluate:
         "../../environment.yml"
     threads: num_workers
     params:
-        *code_of("q1pipe.stages.evaluate"),
+        *code("q1pipe.stages.evaluate"),
+        **settings("robot", "train", "evaluate", "sim2sim.max_gap"),
         robot=robot_sha,
-        cfg=settings("robot", "train", "evaluate", "sim2sim.max_gap"),
     shell:
         "exec python -m q1pipe evaluate --policy={input.policy:q} --train-json={input.train:q} --motion={input.motion:q}"
         " --export-json={input.export:q} --sim2sim-json={input.sim2sim:q}"

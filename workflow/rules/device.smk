@@ -2,7 +2,7 @@
 
 
 rule device:
-    """Find the device that trains, and prove that it computes."""
+    """Stage 2: find the device that trains, and prove that it computes -> results/device.json"""
     output:
         json="results/device.json",
     log:
@@ -12,7 +12,7 @@ rule device:
     resources:
         npu=1,
     params:
-        *code_of("q1pipe.stages.device"),
-        cfg=settings("device"),
+        *code("q1pipe.stages.device"),
+        **settings("device"),
     shell:
         "exec python -m q1pipe device --out-json={output.json:q} --settings={params.cfg:q} --log={log:q}"

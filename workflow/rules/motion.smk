@@ -2,7 +2,7 @@
 
 
 rule motion:
-    """Check a motion file and normalise it."""
+    """Stage 1: check a motion file and normalise it -> results/{motion}/motion.npz"""
     input:
         source=source,
     output:
@@ -14,10 +14,10 @@ rule motion:
     conda:
         "../../environment.yml"
     params:
-        *code_of("q1pipe.stages.motion"),
+        *code("q1pipe.stages.motion"),
+        **settings("robot", "motion", "train.control_hz", "train.substeps", "train.termination"),
         sha=motion_sha,
         robot=robot_sha,
-        cfg=settings("robot", "motion", "train.control_hz", "train.substeps", "train.termination"),
     shell:
         "exec python -m q1pipe motion --source={input.source:q} --out-npz={output.npz:q} --out-json={output.json:q}"
         " --out-plot={output.plot:q} --settings={params.cfg:q} --name={wildcards.motion:q} --log={log:q}"

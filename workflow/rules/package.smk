@@ -1,7 +1,5 @@
 # Stage 6: what people look at and pass on. Nothing here makes anything before it run again.
 
-TEMPLATES = files_of(ROOT / "q1pipe/report/templates")
-
 # What a report reads; its training run's args.yaml, which Snakemake does not know, goes with train.json.
 REPORTED = {
     **{f"{record}_json": f"results/{{motion}}/{record}.json" for record in ("motion", "smoke", "train", "export")},
@@ -20,7 +18,7 @@ REPORTED = {
 
 
 rule reference_video:
-    """Draw a normalised clip."""
+    """Stage 6: draw the clip -> results/{motion}/reference.mp4"""
     input:
         motion="results/{motion}/motion.npz",
     output:
@@ -43,9 +41,9 @@ rule reference_video:
     conda:
         "../../environment.yml"
     params:
-        *code_of("q1pipe.stages.video"),
+        *code("q1pipe.stages.video"),
+        **settings("robot", "video"),
         robot=robot_sha,
-        cfg=settings("robot", "video"),
     shell:
         "exec python -m q1pipe reference-video --motion={input.motion:q}"
         " --mp4={output.mp4:q} --poster={output.poster:q} --sheet={output.sheet:q} --out-json={output.json:q}"
@@ -53,7 +51,7 @@ rule reference_video:
 
 
 rule policy_video:
-    """Draw what sim2sim measured."""
+    """Stage 6: draw what sim2sim measured -> results/{motion}/policy.mp4"""
     input:
         trajectory="results/{motion}/trajectory.npz",
         onnx="results/{motion}/policy.onnx",
@@ -79,9 +77,9 @@ rule policy_video:
     conda:
         "../../environment.yml"
     params:
-        *code_of("q1pipe.stages.video"),
+        *code("q1pipe.stages.video"),
+        **settings("robot", "video", "train.reward", "train.termination", "train.control_hz", "train.substeps"),
         robot=robot_sha,
-        cfg=settings("robot", "video", "train.reward", "train.termination", "train.control_hz", "train.substeps"),
     shell:
         "exec python -m q1pipe policy-video --trajectory={input.trajectory:q} --onnx={input.onnx:q}"
         " --motion={input.motion:q} --train-json={input.train:q}"
@@ -90,7 +88,7 @@ rule policy_video:
 
 
 rule report:
-    """Write the report of a motion, one file that opens anywhere."""
+    """Stage 6: write the report, one file that opens anywhere -> results/{motion}/report.html"""
     input:
         **REPORTED,
     output:
@@ -105,9 +103,9 @@ rule report:
     conda:
         "../../environment.yml"
     params:
-        *code_of("q1pipe.stages.report"),
-        *TEMPLATES,
-        cfg=settings("report"),
+        *code("q1pipe.stages.report"),
+        *templates(),
+        **settings("report"),
         folder=lambda wildcards, output: os.path.dirname(output.html),
     shell:
         "exec python -m q1pipe report --folder={params.folder:q} --device={input.device:q} --out={output.html:q}"
@@ -115,7 +113,7 @@ rule report:
 
 
 rule package:
-    """Put everything about a policy into one file, to pass on."""
+    """Stage 6: put everything into one file, to pass on -> results/{motion}/package.zip"""
     input:
         **REPORTED,
         source=source,
@@ -130,10 +128,10 @@ rule package:
     conda:
         "../../environment.yml"
     params:
-        *code_of("q1pipe.stages.package"),
-        *TEMPLATES,
+        *code("q1pipe.stages.package"),
+        *templates(),
+        **settings("package"),
         sha=motion_sha,
-        cfg=settings("package"),
         folder=lambda wildcards, output: os.path.dirname(output.zip),
     shell:
         "exec python -m q1pipe package --folder={params.folder:q} --device={input.device:q} --source={input.source:q}"
@@ -141,7 +139,7 @@ rule package:
 
 
 rule index:
-    """Write the overview of all motions."""
+    """Stage 6: write the overview of all motions -> results/index.html"""
     input:
         verdicts=expand("results/{motion}/{file}", motion=SOURCES, file=["eval.json", "train.json"]),
         pictures=expand("results/{motion}/policy.png", motion=SOURCES),
@@ -152,9 +150,9 @@ rule index:
     conda:
         "../../environment.yml"
     params:
-        *code_of("q1pipe.stages.report"),
-        *TEMPLATES,
-        cfg=settings("report"),
+        *code("q1pipe.stages.report"),
+        *templates(),
+        **settings("report"),
         motions=list(SOURCES),
     shell:
         "exec python -m q1pipe index --out={output.html:q} --settings={params.cfg:q} --log={log:q} -- {params.motions:q}"

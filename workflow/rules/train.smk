@@ -4,7 +4,7 @@
 
 
 rule smoke:
-    """Train for a moment, to see that it can be done."""
+    """Stage 3: train for a moment, to see that it can be done -> results/{motion}/smoke.json"""
     input:
         motion="results/{motion}/motion.npz",
         report="results/{motion}/motion.json",
@@ -19,9 +19,9 @@ rule smoke:
     resources:
         npu=1,
     params:
-        *code_of("q1pipe.stages.smoke"),
+        *code("q1pipe.stages.smoke"),
+        **settings("robot", "train", "smoke", "device"),
         robot=robot_sha,
-        cfg=settings("robot", "train", "smoke", "device"),
     shell:
         "exec python -m q1pipe smoke --motion={input.motion:q} --report={input.report:q} --device={input.device:q}"
         " --out-json={output.json:q} --threads={threads}"
@@ -29,7 +29,7 @@ rule smoke:
 
 
 rule train:
-    """Train a policy, or go on where training stopped."""
+    """Stage 4: train a policy, or go on where training stopped -> results/{motion}/policy.pt"""
     input:
         motion="results/{motion}/motion.npz",
         device="results/device.json",
@@ -46,13 +46,15 @@ rule train:
     resources:
         npu=1,
     params:
-        *code_of("q1pipe.stages.train"),
+        *code("q1pipe.stages.train"),
+        *code("q1pipe.stages.seeds"),
+        **settings("robot", "train", "device"),
         robot=robot_sha,
-        cfg=settings("robot", "train", "device"),
         runs="results/{motion}/runs",
         workers=untracked_workers,
+        pinned=pinned_code,
     shell:
         "exec python -m q1pipe train --motion={input.motion:q} --device={input.device:q} --smoke={input.smoke:q}"
         " --runs-dir={params.runs:q} --policy={output.policy:q} --history={output.history:q} --out-json={output.json:q}"
-        " --workers={params.workers} --threads={threads} --launcher=$PPID"
+        " --workers={params.workers} --threads={threads} --launcher=$PPID {params.pinned}"
         " --settings={params.cfg:q} --name={wildcards.motion:q} --log={log:q}"

@@ -1,15 +1,11 @@
-"""Every configuration key, once: pydantic models that are checked, merged and cut into one section per stage.
+"""Every configuration key, once, as pydantic models: default, bounds, and what it means.
 
-Cheap to import (no numpy, torch or mujoco), because the Snakefile reads it whenever it is parsed.
 Lengths are metres, angles radians, times seconds, torques N·m unless a key says otherwise.
 """
 
 from __future__ import annotations
 
-import difflib
-import json
-import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any
 
 from pydantic import (
@@ -18,13 +14,11 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    ValidationError,
     ValidationInfo,
     field_validator,
     model_validator,
 )
-
-from q1pipe.errors import ConfigError, Finding, error, first, warn
+from pydantic.fields import FieldInfo
 
 Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
@@ -149,23 +143,23 @@ class SmokeCfg(Section):
 class PpoCfg(Section):
     """PPO, as everyone's numbers assume it (rsl_rl's defaults)."""
 
-    epochs: Count = 5
-    mini_batches: Count = 4
+    epochs: Count = Field(5, description="passes over each batch")
+    mini_batches: Count = Field(4, description="per epoch")
     learning_rate: Positive = Field(1e-3, description="at the start; adapted to target_kl")
-    learning_rate_range: Range = (1e-5, 1e-2)
-    target_kl: Positive = 0.01
-    clip: Positive = 0.2
-    entropy: NonNegative = 0.005
-    value_loss: NonNegative = 1.0
-    gamma: Share = 0.99
-    lam: Share = 0.95
-    max_grad_norm: Positive = 1.0
+    learning_rate_range: Range = Field((1e-5, 1e-2), description="bounds of the adaptation")
+    target_kl: Positive = Field(0.01, description="nats per update")
+    clip: Positive = Field(0.2, description="of the probability ratio, and of the value")
+    entropy: NonNegative = Field(0.005, description="weight in the loss")
+    value_loss: NonNegative = Field(1.0, description="weight in the loss")
+    gamma: Share = Field(0.99, description="discount per control step")
+    lam: Share = Field(0.95, description="λ of generalised advantages")
+    max_grad_norm: Positive = Field(1.0, description="longest gradient")
 
 
 class PolicyCfg(Section):
     """Actor and critic networks."""
 
-    hidden: tuple[Count, ...] = (512, 256, 128)
+    hidden: tuple[Count, ...] = Field((512, 256, 128), description="units of each layer, actor and critic")
     init_std: Positive = Field(0.5, description="of each action at the start")
     skip: bool = Field(True, description="mean action = network + the action that targets the reference pose")
 
@@ -173,8 +167,8 @@ class PolicyCfg(Section):
 class RewardTerm(Section):
     """exp(-error² / sigma²) · weight, for the six tracking terms."""
 
-    sigma: Positive
-    weight: float
+    sigma: Positive = Field(description="error at which the term has fallen to 1/e")
+    weight: float = Field(description="its largest value")
 
 
 class RewardCfg(Section):
@@ -212,11 +206,11 @@ class ResetCfg(Section):
     uniform: Share = Field(0.1, description="floor of the adaptive sampler: share that is uniform over the clip")
     adapt_rate: Share = Field(0.01, description="EMA rate of each bin's failures, per iteration")
     bin_seconds: Positive = Field(1.0, description="length of a bin of the adaptive sampler")
-    xy: NonNegative = 0.05
-    z: Range = (0.0, 0.01)
-    roll_pitch: NonNegative = 0.1
-    yaw: NonNegative = 0.2
-    joint: NonNegative = 0.1
+    xy: NonNegative = Field(0.05, description="± m")
+    z: Range = Field((0.0, 0.01), description="m, never into the floor")
+    roll_pitch: NonNegative = Field(0.1, description="± rad")
+    yaw: NonNegative = Field(0.2, description="± rad")
+    joint: NonNegative = Field(0.1, description="± rad, inside the limits")
     vel_xy: NonNegative = Field(0.5, description="m/s, of resets and pushes")
     vel_z: NonNegative = Field(0.2, description="m/s")
     vel_roll_pitch: NonNegative = Field(0.52, description="rad/s")
@@ -226,7 +220,7 @@ class ResetCfg(Section):
 class RandomizationCfg(Section):
     """What differs between environments, and pushes."""
 
-    foot_friction: Range = (0.3, 1.2)
+    foot_friction: Range = Field((0.3, 1.2), description="coefficient")
     torso_com: tuple[NonNegative, NonNegative, NonNegative] = Field((0.025, 0.05, 0.05), description="± x, y, z")
     joint_zero: NonNegative = Field(0.01, description="± rad, encoder offset")
     push_interval: Range = Field((1.0, 3.0), description="s between pushes")
@@ -236,26 +230,27 @@ class RandomizationCfg(Section):
 class NoiseCfg(Section):
     """± uniform noise on the actor's observation in training."""
 
-    anchor_ori: NonNegative = 0.05
-    base_ang_vel: NonNegative = 0.2
-    joint_pos: NonNegative = 0.01
-    joint_vel: NonNegative = 0.5
+    anchor_ori: NonNegative = Field(0.05, description="of the matrix entries")
+    base_ang_vel: NonNegative = Field(0.2, description="rad/s")
+    joint_pos: NonNegative = Field(0.01, description="rad")
+    joint_vel: NonNegative = Field(0.5, description="rad/s")
 
 
 class TrainCfg(Section):
     """Stage 4."""
 
-    num_envs: Count = 1024
+    num_envs: Count = Field(1024, description="environments; a multiple of num_workers")
     num_workers: Count = Field(
         32, description="physics processes; fewer where --cores gives fewer", validate_default=True
     )
-    max_iterations: Count = 3000
+    max_iterations: Count = Field(3000, description="PPO iterations; more: training goes on where it ended")
     steps_per_env: Count = Field(24, description="control steps per environment and iteration")
     save_interval: Count = Field(50, description="iterations between checkpoints and evaluations for model_best")
-    seed: int = 1
-    control_hz: Count = 50
+    seed: int = Field(1, description="of everything random")
+    seeds: tuple[int, ...] = Field((), description="train with each of these instead, and publish the best")
+    control_hz: Count = Field(50, description="Hz, control steps")
     substeps: Count = Field(4, description="physics steps per control step")
-    episode_seconds: Positive = 10.0
+    episode_seconds: Positive = Field(10.0, description="s, longest episode")
     best_episodes: Count = Field(32, description="deterministic episodes from frame 0 that judge model_best")
     ppo: PpoCfg = PpoCfg()
     policy: PolicyCfg = PolicyCfg()
@@ -264,6 +259,13 @@ class TrainCfg(Section):
     reset: ResetCfg = ResetCfg()
     randomization: RandomizationCfg = RandomizationCfg()
     noise: NoiseCfg = NoiseCfg()
+
+    @field_validator("seeds")
+    @classmethod
+    def _different(cls, seeds: tuple[int, ...]) -> tuple[int, ...]:
+        if len(set(seeds)) < len(seeds):
+            raise ValueError("are different numbers")
+        return seeds
 
     @field_validator("num_workers")
     @classmethod
@@ -274,7 +276,8 @@ class TrainCfg(Section):
             envs = [m for m in (n // w * w, (n // w + 1) * w) if m]
             raise ValueError(
                 f"num_envs {n} is not divisible by num_workers {w}; the nearest that work are "
-                f"num_envs {_or(envs)} with {w} workers, or num_workers {_or(workers)} with {n} environments"
+                f"num_envs {either(envs)} with {w} workers, or num_workers {either(workers)} with {n} environments; "
+                f"train: {{num_envs: {envs[-1]}, num_workers: {w}}}"
             )
         return w
 
@@ -285,15 +288,16 @@ def _nearest(values: list[int], target: int) -> list[int]:
     return sorted({*below, *above})
 
 
-def _or(values: Iterable[object]) -> str:
+def either(values: Iterable[object]) -> str:
+    """``a or b``."""
     return " or ".join(map(str, values))
 
 
 class EvaluateCfg(Section):
     """Stage 5: the verdict."""
 
-    episodes: Count = 256
-    seed: int = 1000
+    episodes: Count = Field(256, description="from frame 0, nominal and again disturbed")
+    seed: int = Field(1000, description="of the episodes")
     hold_seconds: Positive = Field(0.5, description="s at the end that must hold the clip's final pose")
     hold_height: Share = Field(0.9, description="× the reference's anchor height")
     hold_tilt: Positive = Field(15.0, description="degrees of the anchor's gravity from the reference's")
@@ -396,6 +400,7 @@ class Sections(Section):
     video: VideoCfg = VideoCfg()
     report: ReportCfg = ReportCfg()
     package: PackageCfg = PackageCfg()
+    pin_code: bool = Field(False, description="true: code counts as in the last run without it")
 
 
 class Config(Sections):
@@ -404,234 +409,15 @@ class Config(Sections):
     motions: dict[str, dict[str, Any]] = Field({}, description="overrides: motion name -> section -> key -> value")
 
 
-class Settings:
-    """The checked configuration, cut into the sections that a stage of a motion uses.
-
-    Overrides of a motion are merged first and checked as a whole, so a default never covers a value given for all.
-    `Q1_XML` in the environment takes the place of `robot.xml`.
-
-    Args:
-        config: merged configuration, as Snakemake holds it.
-        motions: names of the motions that exist; overrides for others get a finding in `warnings`.
-
-    Attributes:
-        warnings: findings that do not stop anything.
-
-    Raises:
-        ConfigError: lists every problem.
-    """
-
-    def __init__(self, config: Mapping[str, Any], motions: Iterable[str] | None = None):
-        environment = {"robot": {"xml": os.environ["Q1_XML"]}} if os.environ.get("Q1_XML") else {}
-        overrides, findings = _overrides(config.get("motions"))
-        plain = {k: v for k, v in config.items() if k != "motions"}
-        self._sections: dict[str, Sections] = {}
-        seen = set()
-        for name, override in {"": {}, **overrides}.items():  # first, without a name: what holds for all
-            sections, problems = _validated(merged(plain, override, environment))
-            new = [p for p in problems if (p["loc"], p["msg"]) not in seen]
-            findings += [_finding(p, _where(p["loc"], name, override), Sections if name else Config) for p in new]
-            seen |= {(p["loc"], p["msg"]) for p in problems if not name}
-            if sections is not None:
-                self._sections[name] = sections
-        findings += _missing_mjcf(self._sections)
-        if findings:
-            raise ConfigError(*findings)
-        self.warnings = [] if motions is None else _without_motion(overrides, sorted(motions))
-
-    def of(self, motion: str | None = None) -> Sections:
-        """The sections of a motion; of all motions without a name."""
-        return self._sections.get(motion or "", self._sections[""])
-
-    def stage(self, motion: str | None, *keys: str) -> str:
-        """What a stage goes by, as canonical JSON: equal settings are equal text, however they were written.
-
-        `train.num_workers` is left out: results do not depend on it, so a change must not make them stale.
-
-        Args:
-            motion: name of the motion; None for a stage that is one for all motions.
-            keys: sections (``train``), or single keys of one (``train.control_hz``).
-        """
-        values = self.of(motion).model_dump(mode="json", exclude={"train": {"num_workers"}})
-        cut: dict[str, Any] = {}
-        for key in keys:
-            section, _, name = key.partition(".")
-            if name:
-                cut.setdefault(section, {})[name] = values[section][name]
-            else:
-                cut[section] = values[section]
-        return json.dumps(cut, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+def places(model: type[Section] = Sections, above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], FieldInfo]]:
+    """Each section and each setting below a model, with its field; a table with names of a robot is one setting."""
+    for name, field in model.model_fields.items():
+        yield (*above, name), field
+        if (inner := section_of(field)) is not None:
+            yield from places(inner, (*above, name))
 
 
-def load_settings(text: str) -> dict[str, Any]:
-    """The sections in the JSON of `Settings.stage`, as their models; keys that are not in it have their defaults.
-
-    `train.num_workers` is 1 unless given: the number that a stage uses comes on its command line.
-
-    Raises:
-        ConfigError: lists every problem.
-    """
-    try:
-        values = json.loads(text)
-    except json.JSONDecodeError as e:
-        raise ConfigError(error("config", "--settings", str(e), "JSON: {section: {key: value}}")) from None
-    if isinstance(values, dict) and isinstance(values.get("train"), dict):
-        values = {**values, "train": {"num_workers": 1, **values["train"]}}
-    sections, problems = _validated(values)
-    if sections is None:
-        raise ConfigError(*(_finding(p, f"--settings: {_dotted(p['loc'])}") for p in problems))
-    return {name: getattr(sections, name) for name in values or {}}
-
-
-def workers_for(num_envs: int, num_workers: int, threads: int, cores: int | None = None) -> tuple[int, Finding | None]:
-    """How many physics processes to start: the largest divisor of num_envs that all limits allow.
-
-    Args:
-        num_envs: environments.
-        num_workers: processes asked for.
-        threads: given by --cores, which may be more than there are.
-        cores: that there are; none: enough.
-
-    Returns:
-        The number, and a finding when it is lower than num_workers.
-    """
-    scarce = cores is not None and cores < min(num_workers, threads)
-    most = min(num_workers, threads, cores or threads)
-    workers = max(n for n in range(1, most + 1) if num_envs % n == 0)
-    if workers == num_workers:
-        return workers, None
-    return workers, warn(
-        "workers",
-        "config: train.num_workers",
-        f"{num_workers} workers asked for, {f'{cores} cores here' if scarce else f'{threads} threads given'}",
-        f"a divisor of num_envs {num_envs} that is at most {most}",
-        f"going on with {workers}; results are the same" + ("" if scarce else f", --cores {num_workers} is faster"),
-    )
-
-
-def _overrides(value: Any) -> tuple[dict[str, Mapping[str, Any]], list[Finding]]:
-    """Overrides by motion name, and a finding for what has another shape. YAML reads a name like 2024 as a number."""
-    result: dict[str, Mapping[str, Any]] = {}
-    findings = []
-    if not isinstance(value or {}, Mapping):
-        findings.append(error("config", "config: motions", repr(value), "{motion: {section: {key: value}}}"))
-        value = {}
-    for name, override in (value or {}).items():
-        where = f"config: motions.{name}"
-        if not isinstance(override or {}, Mapping):
-            findings.append(error("config", where, repr(override), "{section: {key: value}}"))
-        elif "device" in (override or {}):
-            findings.append(
-                error("config", f"{where}.device", "one motion's device", "one for all", "set device.device")
-            )
-        else:
-            result[str(name)] = override or {}
-    return result, findings
-
-
-def merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
-    """Later layers over earlier ones, mappings key by key, as Snakemake merges its config files."""
-    result: dict[str, Any] = {}
-    for layer in layers:
-        for key, value in layer.items():
-            below = result.get(key)
-            if not isinstance(below, Mapping):
-                result[key] = value
-            elif value is not None:  # a section left empty changes nothing
-                result[key] = merged(below, value) if isinstance(value, Mapping) else value
-    return result
-
-
-def _validated(values: Any) -> tuple[Sections | None, list[Any]]:
-    """The sections, or None and pydantic's account of every problem."""
-    try:
-        return Sections.model_validate(values), []
-    except ValidationError as e:
-        return None, e.errors(include_url=False)
-
-
-def _finding(problem: Mapping[str, Any], where: str, model: type[Sections] = Sections) -> Finding:
-    """A problem as pydantic tells it -> one line for a person."""
-    value, message = problem["input"], problem["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
-    if problem["type"] == "extra_forbidden":
-        parent, name = problem["loc"][:-1], str(problem["loc"][-1])
-        names = _keys(model, parent)
-        inside = f"{_dotted(parent)} has" if parent else "sections are"
-        near = _did_you_mean(name, names) or _elsewhere(name)
-        return error("config", where, "unknown key", f"{inside} {first(names, 30)}", near)
-    if problem["type"] == "missing":
-        return error("config", where, "missing", "a value", "add it")
-    if "; " in message:  # a validator of ours that looks at several keys and names their values itself
-        return error("config", where, *message.split("; ", 1))
-    return error("config", where, f"{value!r:.80}", message)
-
-
-def _where(loc: tuple[int | str, ...], motion: str, override: Mapping[str, Any]) -> str:
-    """Where a person finds the cause: for a motion, what of the place is among its overrides."""
-    if not motion:
-        return f"config: {_dotted(loc)}"
-    inside: Any = override
-    for depth, part in enumerate(loc):
-        if not isinstance(inside, Mapping) or part not in inside:
-            loc = loc[:depth] if isinstance(inside, Mapping) else loc
-            break
-        inside = inside[part]
-    return f"config: {_dotted(('motions', motion, *loc))}"
-
-
-def _dotted(loc: Iterable[int | str]) -> str:
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc).removeprefix(".")
-
-
-def _keys(model: Any, loc: Iterable[int | str]) -> list[str]:
-    """Names of the keys below a place in the configuration."""
-    for part in loc:
-        model = model.model_fields[part].annotation
-    return list(model.model_fields)
-
-
-def _elsewhere(name: str) -> str:
-    """A hint for a key that belongs into another section: train.learning_rate -> train.ppo.learning_rate."""
-
-    def paths(model: type[BaseModel], above: str = "") -> Iterable[str]:
-        for key, field in model.model_fields.items():
-            yield above + key
-            if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-                yield from paths(field.annotation, f"{above}{key}.")
-
-    found = [path for path in paths(Config) if path.rpartition(".")[2] == name]
-    return f"did you mean {_or(found)}?" if found else ""
-
-
-def _did_you_mean(name: str, names: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name.lower(), {n.lower(): n for n in names}, 1)
-    return f"did you mean {next(n for n in names if n.lower() == near[0])}?" if near else ""
-
-
-def _missing_mjcf(sections: Mapping[str, Sections]) -> list[Finding]:
-    first_user = {s.robot.xml: name for name, s in reversed(list(sections.items())) if s.robot.xml}
-    return [
-        error(
-            "robot-missing",
-            f"config: motions.{name}.robot.xml" if name else "config: robot.xml",
-            f"no file {xml}",
-            "an MJCF",
-            "mend it, or Q1_XML in the environment, which comes before it",
-        )
-        for xml, name in first_user.items()
-        if not os.path.isfile(xml)
-    ]
-
-
-def _without_motion(overrides: Iterable[str], motions: list[str]) -> list[Finding]:
-    return [
-        warn(
-            "config",
-            f"config: motions.{name}",
-            "settings for a motion that is not there",
-            f"motions are {first(motions) or 'none'}",
-            _did_you_mean(name, motions) or f"add config/{name}.npz, or remove the settings",
-        )
-        for name in overrides
-        if name not in motions
-    ]
+def section_of(field: FieldInfo) -> type[Section] | None:
+    """The model of a field that is a section; None for a setting."""
+    model = field.annotation
+    return model if isinstance(model, type) and issubclass(model, Section) else None
