@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import faulthandler
+import itertools
 import math
 import multiprocessing
 import os
@@ -19,6 +20,7 @@ import sys
 import threading
 import time
 import traceback
+from collections import deque
 from collections.abc import Callable, Iterator
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
@@ -114,6 +116,7 @@ class WorkerPool:
     Use it as a context manager. T = horizon, N = environments, J = joints.
 
     Attributes:
+        parts: slices of the environments that step one after the other, when `start` and `wait` are used.
         layout: columns of a row.
         rows: (T+1, N, row_dim) float32; [0] is where the iteration starts (reward and flags 0); [t+1] is the result of
             step t: its reward and flags, and the observation after it (in mode "train" the next episode's, where one
@@ -135,6 +138,7 @@ class WorkerPool:
         mode: see `TrackingEnv`.
         horizon: steps that the arrays hold.
         threads: physics threads per worker.
+        parts: each worker has environments of every part, so that all cores step one while the learner looks at another.
 
     Raises:
         Q1Error: the shared memory does not suffice, or a worker died or hangs.
@@ -161,6 +165,7 @@ class WorkerPool:
         mode: Mode = "train",
         horizon: int,
         threads: int = 1,
+        parts: int = 1,
     ):
         if cfg.num_envs % num_workers:
             raise ValueError(f"num_envs {cfg.num_envs} is not divisible by num_workers {num_workers}")
@@ -178,15 +183,17 @@ class WorkerPool:
         # Where nobody closes the pool: the workers are deaf to the signal that multiprocessing ends them with at exit
         Finalize(self, _end, (self._pipes, self._processes), exitpriority=10)
         self._slowest = 0.0  # s
-        per_worker = cfg.num_envs // num_workers
+        self._started: deque[float] = deque()  # when each step began that nobody has waited for
+        self.parts = _split(range(cfg.num_envs), parts)
+        self._shares = [_split(part, num_workers) for part in self.parts]  # of each part, of each worker
         try:
             with _worker_environment():
                 for i in range(num_workers):
                     ours, theirs = context.Pipe()
-                    env_ids = range(i * per_worker, (i + 1) * per_worker)
+                    mine = [shares[i] for shares in self._shares]
                     process = context.Process(
                         target=_work,
-                        args=(theirs, block, shared, robot_cfg, motion_path, cfg, env_ids, mode, threads),
+                        args=(theirs, block, shared, robot_cfg, motion_path, cfg, mine, mode, threads),
                         name=f"q1pipe-worker-{i}",
                         daemon=True,
                     )
@@ -201,19 +208,32 @@ class WorkerPool:
 
     def reset(self) -> None:
         """Begin the first episode everywhere; fills rows[0]. The same whenever it is called."""
-        self._command("reset", None)
+        for part in range(len(self.parts)):
+            self._command("reset", part)
 
     def step(self, t: int) -> None:
-        """Advance by one control step with `actions`; writes index t of the per-step arrays and rows[t + 1].
+        """Advance by one control step with `actions`; writes index t of the per-step arrays and rows[t + 1]."""
+        for part in range(len(self.parts)):
+            self.start(t, part)
+        for _ in self.parts:
+            self.wait()
+
+    def start(self, t: int, part: int) -> None:
+        """Begin a part's control step t with its `actions`; what `wait` is for."""
+        self._started.append(time.monotonic())
+        for pipe in self._pipes:
+            self._send(pipe, ("step", part, t))
+
+    def wait(self) -> None:
+        """Until the step that was started first is done.
 
         A worker that takes longer than STEP_PATIENCE, and than SLOWEST times the slowest step lately, hangs. Time in
         which this process does not run either, as in a suspended machine or container, does not count.
         """
         steps_are_known = self._slowest > 0
         patience = max(STEP_PATIENCE, SLOWEST * self._slowest) if steps_are_known else START_PATIENCE
-        began = time.monotonic()
-        self._command("step", t, min(patience, START_PATIENCE))
-        self._slowest = max(FORGET * self._slowest, time.monotonic() - began)
+        self._answers(min(patience, START_PATIENCE))
+        self._slowest = max(FORGET * self._slowest, time.monotonic() - self._started.popleft())
 
     def roll(self) -> None:
         """Start the next iteration where this one ended: rows[0] = the last observations, reward and flags 0."""
@@ -222,16 +242,15 @@ class WorkerPool:
 
     def state(self) -> dict[str, Array]:
         """Plain arrays, a row per environment, from which `load_state` goes on exactly, with any number of workers."""
-        parts = self._command("save", None)
-        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        saved = [state for part in range(len(self.parts)) for state in self._command("save", part) if state]
+        return {name: np.concatenate([state[name] for state in saved]) for name in saved[0]}
 
     def load_state(self, state: dict[str, Array]) -> None:
         """Go on from `state`, taken between two iterations; fills rows[0]."""
-        per_worker = len(self.actions) // len(self._pipes)
-        for i, pipe in enumerate(self._pipes):
-            mine = slice(i * per_worker, (i + 1) * per_worker)
-            self._send(pipe, ("load", {name: array[mine] for name, array in state.items()}))
-        self._answers()
+        for part, shares in enumerate(self._shares):
+            for pipe, share in zip(self._pipes, shares, strict=True):
+                self._send(pipe, ("load", part, {name: array[share] for name, array in state.items()}))
+            self._answers()
 
     def close(self) -> None:
         """End the workers. Arrays that others hold stay valid. Can be called again."""
@@ -245,12 +264,12 @@ class WorkerPool:
     ) -> None:
         self.close()
 
-    def _command(self, name: str, argument: Any, patience: float = START_PATIENCE) -> list[Any]:
+    def _command(self, name: str, part: int) -> list[Any]:
         for pipe in self._pipes:
-            self._send(pipe, (name, argument))
-        return self._answers(patience)
+            self._send(pipe, (name, part, None))
+        return self._answers()
 
-    def _send(self, pipe: Connection, message: tuple[str, Any]) -> None:
+    def _send(self, pipe: Connection, message: tuple[str, int, Any]) -> None:
         # a worker that has died is reported where its answer is awaited
         with contextlib.suppress(BrokenPipeError):
             pipe.send(message)
@@ -311,6 +330,13 @@ class WorkerPool:
                 "look for the out-of-memory killer (dmesg) and at train.num_envs",
             )
         )
+
+
+def _split(envs: range | slice, count: int) -> list[slice]:
+    """Slices of environments in order, as equal as can be; some are empty where there are fewer than `count`."""
+    size = envs.stop - envs.start
+    bounds = [envs.start + size * i // count for i in range(count + 1)]
+    return [slice(a, b) for a, b in itertools.pairwise(bounds)]
 
 
 def _end(pipes: list[Connection], processes: list[BaseProcess]) -> None:
@@ -393,7 +419,7 @@ def _work(
     robot_cfg: RobotCfg,
     motion_path: Path,
     cfg: TrainCfg,
-    env_ids: range,
+    shares: list[slice],
     mode: Mode,
     threads: int,
 ) -> None:
@@ -403,12 +429,17 @@ def _work(
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the parent is gone
         try:
             robot, clip = Robot.load(robot_cfg), Clip.load(motion_path)
-            env = TrackingEnv(robot, clip, cfg, np.array(env_ids), mode, threads)
-            commands = _commands(env, _views(block, shared), slice(env_ids.start, env_ids.stop))
+            views = _views(block, shared)
+            commands = []
+            for mine in shares:
+                env_ids = np.arange(mine.start, mine.stop)
+                env = TrackingEnv(robot, clip, cfg, env_ids, mode, threads) if len(env_ids) else None
+                commands.append(_commands(env, views, mine) if env else {})
             pipe.send(("ready", None))
             while True:
-                name, argument = pipe.recv()
-                pipe.send(("done", commands[name](argument)))
+                name, part, argument = pipe.recv()
+                do = commands[part].get(name)  # nothing, where the part has fewer environments than there are workers
+                pipe.send(("done", do(argument) if do else None))
         except (EOFError, BrokenPipeError, ConnectionResetError):
             raise
         except Q1Error as e:

@@ -141,7 +141,10 @@ def train(
         *(device, cfg.num_envs, cfg.num_workers, cfg.max_iterations, cfg.steps_per_env, folder),
     )
     with stop.interruptible():
-        pool = WorkerPool(robot_cfg, motion, cfg, cfg.num_workers, mode="train", horizon=cfg.steps_per_env)
+        halves = device.type != "cpu" if cfg.half_batches is None else cfg.half_batches
+        pool = WorkerPool(
+            *(robot_cfg, motion, cfg, cfg.num_workers), horizon=cfg.steps_per_env, parts=2 if halves else 1
+        )
     with pool:
         trainer = Trainer(
             pool,
