@@ -260,7 +260,9 @@ class TrainCfg(Section):
         None, description="the device computes for one half of the environments while the other steps; null: not on cpu"
     )
     autocast: str | None = Field(
-        None, pattern="^bf16$", description="bf16: the networks multiply matrices in bfloat16 in training; null: float32"
+        None,
+        pattern="^bf16$",
+        description="bf16: matrices are multiplied in bfloat16 in training; null: float32",
     )
     ppo: PpoCfg = PpoCfg()
     policy: PolicyCfg = PolicyCfg()

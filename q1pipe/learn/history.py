@@ -10,7 +10,6 @@ from pathlib import Path
 
 from q1pipe.files import replacing
 
-
 DEVICE = "device"  # the one column of text: where the iteration was computed
 
 

@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from q1pipe.config import TrainCfg
-from q1pipe.errors import Finding, Q1Error, error, warn
+from q1pipe.errors import DeviceError, Finding, Q1Error, error, warn
 from q1pipe.learn import checkpoint
 from q1pipe.learn.buffer import Batch, Rollout
+from q1pipe.learn.device import memory_short, out_of_memory
 from q1pipe.learn.events import Events
 from q1pipe.learn.history import DEVICE, History
 from q1pipe.learn.policy import Critic, Policy, plain
@@ -213,9 +214,16 @@ class Trainer:
 
         Raises:
             DivergedError: the third such restoration of the run did not help either.
+            DeviceError: the device has no room for half a mini-batch either.
         """
         while True:
-            row, batch = self.step()
+            try:
+                row, batch = self.step()
+            except RuntimeError as e:
+                if not out_of_memory(e):
+                    raise
+                self.shrink(str(e).partition("\n")[0])
+                continue
             state = self.state()
             quantity = self.not_finite(row, batch, state)
             if not quantity:
@@ -223,13 +231,30 @@ class Trainer:
             if self.restored == RESTORATIONS:
                 raise self.diverged(quantity, batch)
             where = f"{self.folder}: iteration {self.iteration}"
-            self.load(self.good)
+            self.rewind()
             self.restored += 1
             self.ppo.set_lr(self.ppo.lr / 2)
             self.good = self.state()
-            self.rollout.rows[0].copy_(torch.from_numpy(self.pool.rows[0]))
             action = f"done anew with learning rate {self.ppo.lr:.2g}, restoration {self.restored} of {RESTORATIONS}"
             log.warning(warn("not-finite", where, f"{quantity} not finite", action=action))
+
+    def rewind(self) -> None:
+        """Back to the last good state."""
+        self.load(self.good)
+        self.rollout.rows[0].copy_(torch.from_numpy(self.pool.rows[0]))
+
+    def shrink(self, why: str) -> None:
+        """Make mini-batches half as large, once, because the device has no room for them.
+
+        Raises:
+            DeviceError: it was done before.
+        """
+        if self.ppo.mini_batches > self.cfg.ppo.mini_batches:
+            raise DeviceError(memory_short(str(self.device), f"half a mini-batch is too much as well: {why}"))
+        self.rewind()
+        self.ppo.mini_batches *= 2
+        found, action = f"iteration {self.iteration + 1}: {why}", "done anew with mini-batches half as large"
+        log.warning(warn("device-memory", str(self.device), found, action=action))
 
     def step(self) -> tuple[dict[str, float], Batch]:
         """One iteration; its row of train.csv but for wall_s, and what it learned from."""

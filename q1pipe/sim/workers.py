@@ -138,7 +138,7 @@ class WorkerPool:
         mode: see `TrackingEnv`.
         horizon: steps that the arrays hold.
         threads: physics threads per worker.
-        parts: each worker has environments of every part, so that all cores step one while the learner looks at another.
+        parts: each worker has environments of every part: all cores step one while the learner looks at another.
 
     Raises:
         Q1Error: the shared memory does not suffice, or a worker died or hangs.

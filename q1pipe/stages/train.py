@@ -23,6 +23,8 @@ from q1pipe.config import EvaluateCfg, RobotCfg, TrainCfg
 from q1pipe.errors import Q1Error, error
 from q1pipe.files import publish, replacing, write_json
 from q1pipe.learn import checkpoint
+from q1pipe.learn.buffer import bytes_needed
+from q1pipe.learn.card import lease
 from q1pipe.learn.device import use
 from q1pipe.learn.history import numbers
 from q1pipe.learn.policy import Critic, Policy, Shape
@@ -93,11 +95,13 @@ def run(
         newest = checkpoint.newest(folder)
         if not newest or newest[1]["iteration"] < cfg.max_iterations:
             try:
-                with stop.interruptible():
-                    write_args(folder / "args.yaml", robot, cfg, meta)
-                    torch_device = use(chosen["device"])
-                    evaluate = judge(robot, clip, cfg, torch_device)
-                train(robot_cfg, robot, motion, clip, cfg, torch_device, folder, meta, evaluate, stop)
+                with lease(chosen, f"training in {folder}", stop.sleep) as name:
+                    meta["device"] = name
+                    with stop.interruptible():
+                        write_args(folder / "args.yaml", robot, cfg, meta)
+                        torch_device = use(name, bytes_needed(cfg, shape_of(robot)))
+                        evaluate = judge(robot, clip, cfg, torch_device)
+                    train(robot_cfg, robot, motion, clip, cfg, torch_device, folder, meta, evaluate, stop)
             except Stopped as e:
                 kept = checkpoint.newest(folder)
                 log.warning("stopped; the same command goes on from %s", kept[0].name if kept else "the beginning")
@@ -130,8 +134,7 @@ def train(
     # number of threads goes, and results are to depend on neither.
     torch.set_num_threads(cores.available())
     torch.manual_seed(cfg.seed)
-    layout = Layout.of(robot)
-    shape = Shape(layout.actor_dim, layout.critic_dim, len(robot.joint_names), layout.reference_joint_pos.start)
+    layout, shape = Layout.of(robot), shape_of(robot)
     policy = Policy(shape, cfg.policy, robot.default_joint_pos.tolist(), robot.action_scale.tolist()).to(device)
     critic = Critic(layout.critic_dim, cfg.policy.hidden).to(device)
     for line in tables(robot, cfg):
@@ -162,6 +165,12 @@ def train(
         )
         trainer.run()
     return trainer
+
+
+def shape_of(robot: Robot) -> Shape:
+    """What networks for a robot are built for."""
+    layout = Layout.of(robot)
+    return Shape(layout.actor_dim, layout.critic_dim, len(robot.joint_names), layout.reference_joint_pos.start)
 
 
 def judge(robot: Robot, clip: Clip, cfg: TrainCfg, device: torch.device) -> Evaluate:
