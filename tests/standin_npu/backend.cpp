@@ -29,7 +29,7 @@ constexpr auto NPU = c10::DeviceType::PrivateUse1;
 constexpr auto KEYS = c10::DispatchKeySet(c10::DispatchKey::PrivateUse1);
 constexpr int KINDS = 4;  // host to device, device to host, on the device, waits
 
-std::atomic<int64_t> counts[KINDS], copied_bytes[KINDS], allocated{0};
+std::atomic<int64_t> counts[KINDS], copied_bytes[KINDS], allocated{0}, peak{0};
 std::mutex guard;
 std::map<std::string, int64_t> operators;
 std::set<std::string> announced;  // operators said to fall back to the CPU, as torch_npu says it
@@ -75,6 +75,7 @@ struct Allocator final : c10::Allocator {
                 "NPU out of memory. Tried to allocate ", size, " bytes");
     auto* block = new Block{size ? std::aligned_alloc(64, (size + 63) / 64 * 64) : nullptr, size};
     allocated += static_cast<int64_t>(size);
+    if (allocated > peak) peak = allocated.load();
     return {block->data, block, &release, c10::Device(NPU, static_cast<c10::DeviceIndex>(current))};
   }
   c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
@@ -322,6 +323,7 @@ extern "C" {
 int64_t standin_count(int kind) { return counts[kind]; }
 int64_t standin_bytes(int kind) { return copied_bytes[kind]; }
 int64_t standin_allocated() { return allocated; }
+int64_t standin_peak() { return peak; }
 int standin_current() { return current; }
 void standin_select(int card) { current = card; }
 void standin_cards(int number) { cards = number; }
@@ -329,6 +331,7 @@ void standin_wait() { count(3); }
 void standin_announce(const char* name) { announced.insert(name); }
 void standin_clear() {
   for (int kind = 0; kind < KINDS; ++kind) counts[kind] = copied_bytes[kind] = 0;
+  peak = allocated.load();
   std::lock_guard<std::mutex> lock(guard);
   operators.clear();
 }

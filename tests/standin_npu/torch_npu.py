@@ -21,7 +21,7 @@ COPIES = ("host_to_device", "device_to_host", "on_device", "waits")
 
 torch.ops.load_library(str(LIBRARY))
 _c = ctypes.CDLL(str(LIBRARY))
-for _name in ("standin_count", "standin_bytes", "standin_allocated"):
+for _name in ("standin_count", "standin_bytes", "standin_allocated", "standin_peak"):
     getattr(_c, _name).restype = ctypes.c_int64
 _c.standin_operators.restype = ctypes.c_char_p
 
@@ -60,6 +60,11 @@ def operators() -> dict[str, int]:
     """Operators that the device was asked for since `clear`, and how often."""
     lines = _c.standin_operators().decode().splitlines()
     return {name: int(number) for name, number in (line.split() for line in lines)}
+
+
+def peak() -> int:
+    """Most bytes that were in use at once since `clear`."""
+    return _c.standin_peak()
 
 
 def clear() -> None:
