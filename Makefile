@@ -1,6 +1,7 @@
 # make run      the get-up on two cores, from config/getUp.npz to results/getUp/eval.json
 # make test     everything but the slow tests;  make test-slow: those
 # make lint     style, types, workflow
+# make docs     the tables in docs/ that tests have tried
 # make clean    the environment and caches; results/ stays (snakemake clean removes it)
 #
 # Each makes its own environment first, with the torch that was tested: make TORCH="torch==2.8.0" PYTHON=python3.12 run
@@ -13,7 +14,7 @@ CORES ?= 2
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: run test test-slow lint clean
+.PHONY: run test test-slow lint docs clean
 
 run: $(INSTALLED)
 	$(BIN)/snakemake results/getUp/eval.json --cores $(CORES) --configfile config/laptop.yaml
@@ -30,6 +31,9 @@ lint: $(INSTALLED)
 	$(BIN)/mypy
 	$(BIN)/snakefmt --check Snakefile workflow
 	$(BIN)/snakemake --lint
+
+docs: $(INSTALLED)
+	$(BIN)/python -m tests.unit.learn.device_cases
 
 clean:
 	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .mypy_cache
