@@ -223,7 +223,7 @@ def advisory(chosen: Probe, table: smi.Table) -> list[Finding]:
         findings.append(warn("npu-smi", "npu-smi info", f"not understood: {table.why}", action=action))
     for card in table.cards:
         if card.health not in ("OK", "") and not chosen.device.startswith("cuda"):
-            found = f"card {card.npu} chip {card.chip} ({card.name}): health {card.health}"
+            found = f"card {card.number} chip {card.chip} ({card.name}): health {card.health}"
             findings.append(warn("npu-smi", "npu-smi info", found, "OK", "ask whoever runs the machine"))
     if (
         chosen.device

@@ -24,7 +24,7 @@ PROCESS = re.compile(r"^\|\s*(\d+)(?:\s+(\d+))?\s*\|\s*(\d+)\s*\|\s*(\S*)\s*\|\s
 class Card:
     """A chip: two rows of the table."""
 
-    npu: int
+    number: int
     chip: int
     name: str
     health: str
@@ -37,7 +37,7 @@ class Card:
 class Process:
     """Who uses a chip."""
 
-    npu: int
+    number: int
     pid: int
     name: str
     mb: int

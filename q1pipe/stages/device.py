@@ -51,7 +51,7 @@ def table(record: Mapping[str, Any]) -> list[str]:
     lines.append(("versions", ", ".join(installed)))
     smi = record["smi"]
     cards = [
-        f"{c['npu']}.{c['chip']} {c['name']} {c['health']} {c['used_mb']}/{c['total_mb']} MB" for c in smi["cards"]
+        f"{c['number']}.{c['chip']} {c['name']} {c['health']} {c['used_mb']}/{c['total_mb']} MB" for c in smi["cards"]
     ]
     lines.append(("npu-smi", ", ".join(cards) or " ".join(filter(None, [smi["state"], smi["why"]]))))
     lines.append(("to change", "device.device in the configuration, or PRIMEBOT_DEVICE=npu:0 … with `-R device`"))

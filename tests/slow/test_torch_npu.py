@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.workflow.project import CHAIN, TINY, copy
+from tests.workflow.project import TINY, copy
 
 pytestmark = pytest.mark.slow
 SERIES = torch.__version__.partition("+")[0]
@@ -51,8 +51,7 @@ def test_auto_runs_the_whole_workflow_on_the_cpu_and_says_why(site: str, tmp_pat
         timeout=900,
     )
     assert done.returncode == 0, done.stdout
-    for stage in CHAIN:
-        assert list((project.folder / "results/getUp").glob(f"{stage}*")), stage
+    assert (project.folder / "results/getUp/eval.json").exists()
     record = json.loads((project.folder / "results/device.json").read_text())
     assert record["device"] == "cpu"
     assert record["versions"]["torch_npu"] == SERIES

@@ -65,7 +65,7 @@ def test_single_dies_with_processes(noise: str) -> None:
 
 def test_dual_dies_of_one_card() -> None:
     table = smi.parse(HEAD + DUAL + BY_ID)
-    assert [(c.npu, c.chip, c.used_mb) for c in table.cards] == [(0, 0, 3397), (0, 1, 3186)]
+    assert [(c.number, c.chip, c.used_mb) for c in table.cards] == [(0, 0, 3397), (0, 1, 3186)]
     assert table.processes == [smi.Process(0, 4711, "", 57021)]
 
 
