@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from q1pipe.config import PolicyCfg, PpoCfg, RobotCfg, TrainCfg
+from q1pipe.config import DeviceCfg, PolicyCfg, PpoCfg, RobotCfg, SmokeCfg, TrainCfg
 from q1pipe.errors import Q1Error
 from q1pipe.learn import checkpoint
 from q1pipe.learn.buffer import LIBRARIES, bytes_needed
@@ -26,7 +26,7 @@ from q1pipe.learn.trainer import Trainer
 from q1pipe.motion.clip import Clip
 from q1pipe.robot import Robot
 from q1pipe.sim.workers import WorkerPool
-from q1pipe.stages import train
+from q1pipe.stages import smoke, train
 from q1pipe.stopping import Stopping
 from tests.clips import standing_clip
 from tests.standin_npu.copies import Copies
@@ -105,13 +105,17 @@ def copies(device: str, folder: Path) -> Any:
 
 
 def halves(device: str, folder: Path) -> Any:
-    """Rows of train.csv, in turn and one after the other, for several numbers of workers."""
+    """Rows of train.csv: in turn, one after the other, with several numbers of workers, interrupted."""
     cfg = SHORT.model_copy(update={"half_batches": True})
     found = {}
     for name, workers, pool in (("in turn", 1, WorkerPool), ("three workers", 3, WorkerPool), ("plain", 1, InTurn)):
         changed = cfg.model_copy(update={"num_envs": 9, "num_workers": workers})
         go(use(device), folder / name, changed, pool=pool)
         found[name] = rows(folder / name / "train.csv")
+    changed = {"num_envs": 9, "num_workers": 1, "max_iterations": 1}
+    go(use(device), folder / "resumed", cfg.model_copy(update=changed))
+    go(use(device), folder / "resumed", cfg.model_copy(update={**changed, "num_workers": 9, "max_iterations": 2}))
+    found["resumed"] = rows(folder / "resumed" / "train.csv")
     return found
 
 
@@ -124,6 +128,15 @@ def devices(device: str, folder: Path) -> Any:
     raw = torch.load(newest[0], weights_only=True)  # where the tensors were saved from
     kinds = sorted({str(x.device) for x in raw["policy"]["state"].values() if isinstance(x, torch.Tensor)})
     return {"rows": rows(folder / "train.csv"), "kinds": kinds, "of": raw["rng"]["of"]}
+
+
+def smoked(device: str, folder: Path) -> Any:
+    """smoke.json of the stage."""
+    path, out = motion(folder), folder / "smoke.json"
+    (folder / "device.json").write_text(json.dumps({"device": device, "name": "stand-in", "cards": 1}))
+    settings = {"robot": RobotCfg(), "train": TINY, "device": DeviceCfg(), "smoke": SmokeCfg(num_envs=4, iterations=2)}
+    smoke.run(path, folder / "motion.json", folder / "device.json", out, 2, settings)
+    return json.loads(out.read_text())
 
 
 def memory(device: str, folder: Path) -> Any:

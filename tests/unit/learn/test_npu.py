@@ -47,8 +47,8 @@ def run(names: str, device: str, path: str = "", **variables: str) -> dict[str, 
 @pytest.fixture(scope="module")
 def npu(standin: str) -> dict[str, Any]:
     """Everything on the stand-in, in one process: most of the time is torch's start."""
-    names = "behaviour,warned,copies,halves,devices,memory"
-    return run(names, "npu:0", standin, STANDIN_NPU_ANNOUNCE="aten::_logcumsumexp")
+    names = "behaviour,warned,copies,halves,devices,smoked,memory"
+    return run(names, "npu:0", standin, STANDIN_NPU_ANNOUNCE="aten::_logcumsumexp,aten::randperm")
 
 
 @pytest.fixture(scope="module", params=["npu:0", "cuda:0"])
@@ -119,6 +119,7 @@ def test_halves_in_turn_are_bit_identical_to_the_plain_loop(npu: dict[str, Any])
     assert len(rows["plain"]) == 2
     assert rows["in turn"] == rows["plain"]
     assert rows["three workers"] == rows["plain"]  # of nine environments: halves of four and five
+    assert rows["resumed"] == rows["plain"]  # with as many workers as environments
 
 
 def test_a_run_changes_its_device(npu: dict[str, Any]) -> None:
@@ -145,3 +146,10 @@ def test_fallbacks_are_named_and_harmless_warnings_only_counted(npu: dict[str, A
     assert found["operators"] == {"aten::_logcumsumexp": 2}
     assert found["harmless"] == {"padding size": 1, "owner mismatch": 1}
     assert found["shown"] == ["something else"]
+
+
+def test_smoke_names_the_operators_that_fall_back(npu: dict[str, Any]) -> None:
+    found = npu["smoked"]
+    assert found["device"] == "npu:0"
+    assert found["fallbacks"] == {"aten::randperm": 2}  # once per iteration
+    assert found["harmless_warnings"] == {}
