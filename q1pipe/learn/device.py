@@ -132,7 +132,7 @@ def look(cfg: DeviceCfg, environ: Mapping[str, str] | None = None) -> dict[str, 
             asked, by = ruling_variable(environ)
         if asked:
             if not attempt(asked).ok:
-                others = [kind for kind in ("npu", "cuda") if not asked.startswith(kind)]
+                others = [device for device in ("npu:0", "cuda:0") if device != tried[0].device]
                 exist = [p.device for p in map(attempt, others) if p.ok] + ["cpu"]
                 raise DeviceError(refusal(tried[0], by, exist))
             chosen, why = tried[0], f"asked for by {by}"
@@ -225,13 +225,9 @@ def advisory(chosen: Probe, table: smi.Table) -> list[Finding]:
         if card.health not in ("OK", "") and not chosen.device.startswith("cuda"):
             found = f"card {card.number} chip {card.chip} ({card.name}): health {card.health}"
             findings.append(warn("npu-smi", "npu-smi info", found, "OK", "ask whoever runs the machine"))
-    if (
-        chosen.device
-        and chosen.device != "cpu"
-        and chosen.total
-        and chosen.total - chosen.free > CROWDED * chosen.total
-    ):
-        found = f"{_gb(chosen.total - chosen.free)} of {_gb(chosen.total)} GB are in use by others{_who(table)}"
+    used = chosen.total - chosen.free
+    if used > CROWDED * chosen.total:
+        found = f"{_gb(used)} of {_gb(chosen.total)} GB are in use by others{_who(table)}"
         findings.append(
             warn("device-memory", chosen.device, found, action="wait for them, end them, or choose another card")
         )
@@ -265,9 +261,8 @@ def _remedy(result: Probe) -> str:
 def set_env() -> str:
     """The script that makes CANN's libraries findable."""
     usual = ASCEND / "ascend-toolkit/set_env.sh"
-    there = [
-        p for p in (usual, ASCEND / "cann/set_env.sh", Path.home() / "Ascend/ascend-toolkit/set_env.sh") if p.exists()
-    ]
+    own = Path.home() / "Ascend/ascend-toolkit/set_env.sh"
+    there = [path for path in (usual, ASCEND / "cann/set_env.sh", own) if path.exists()]
     return str(there[0]) if there else f"{usual} (there is none: install CANN, or use its image)"
 
 
@@ -556,7 +551,7 @@ def _too_few(kind: str, index: int, cards: int) -> str:
     """Why there is no card of this number, with the variable that may have hidden it."""
     name = next(n for n, k in VARIABLES.items() if k == kind)
     shown = f"; {name}={os.environ[name]} must name cards that exist" if name in os.environ else ""
-    return f"there is no card {index}: {cards or 'no'} cards are visible{shown}"
+    return f"there is no card {index}, visible: {cards}{shown}"
 
 
 if __name__ == "__main__":

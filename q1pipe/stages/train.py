@@ -146,7 +146,7 @@ def train(
     with stop.interruptible():
         halves = device.type != "cpu" if cfg.half_batches is None else cfg.half_batches
         pool = WorkerPool(
-            *(robot_cfg, motion, cfg, cfg.num_workers), horizon=cfg.steps_per_env, parts=2 if halves else 1
+            *(robot_cfg, motion, cfg, cfg.num_workers), horizon=cfg.steps_per_env, parts=2 if halves and cfg.num_envs > 1 else 1
         )
     with pool:
         trainer = Trainer(

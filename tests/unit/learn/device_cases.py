@@ -88,7 +88,7 @@ CASES = [
     Case(ONE, "auto", {SEES_CUDA: "", SEES_NPU: "0"}, "npu:0", "asked for by ASCEND_RT_VISIBLE_DEVICES=0"),
     Case(ONE, "auto", {PRIMEBOT: "cpu", SEES_NPU: "0"}, "cpu", "asked for by PRIMEBOT_DEVICE=cpu"),
     Case(ONE, "cpu", {SEES_NPU: "0"}, "cpu", "asked for by config: device.device"),
-    Case(ONE, "npu:1", {}, "", "there is no card 1: 1 cards are visible"),
+    Case(ONE, "npu:1", {}, "", "there is no card 1, visible: 1 — devices that compute here: npu:0, cpu"),
     Case(TWO, "npu:1", {}, "npu:1", "asked for by config: device.device"),
     Case(TWO, "auto", {SEES_NPU: "1"}, "npu:0", "asked for by ASCEND_RT_VISIBLE_DEVICES=1"),
     Case(TWO, "auto", {SEES_NPU: "0,1"}, "npu:0", "asked for by ASCEND_RT_VISIBLE_DEVICES=0,1"),
