@@ -145,9 +145,8 @@ def train(
     )
     with stop.interruptible():
         halves = device.type != "cpu" if cfg.half_batches is None else cfg.half_batches
-        pool = WorkerPool(
-            *(robot_cfg, motion, cfg, cfg.num_workers), horizon=cfg.steps_per_env, parts=2 if halves and cfg.num_envs > 1 else 1
-        )
+        parts = min(2, cfg.num_envs) if halves else 1
+        pool = WorkerPool(robot_cfg, motion, cfg, cfg.num_workers, horizon=cfg.steps_per_env, parts=parts)
     with pool:
         trainer = Trainer(
             pool,
