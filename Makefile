@@ -37,6 +37,7 @@ lint: $(INSTALLED)
 
 docs: $(INSTALLED)
 	$(BIN)/python docs/make.py
+	$(BIN)/python -m tests.unit.learn.device_cases
 
 tensorboard: $(INSTALLED)
 	$(BIN)/tensorboard --logdir results

@@ -60,12 +60,18 @@ def motion(
 
 
 @app.command()
-def device(out_json: Output, settings: Settings, log: Log = None) -> None:
-    """Find the device that trains, and prove that it computes."""
+def device(
+    out_json: Annotated[Path | None, typer.Option()] = None,
+    settings: Annotated[str | None, typer.Option(help="sections of the configuration, JSON")] = None,
+    config: ConfigFiles = None,
+    log: Log = None,
+) -> None:
+    """Find the device that trains, prove that it computes, and say what else was found."""
     with _reported(log):
         from q1pipe.stages import device as stage
 
-        stage.run(out_json, load_settings(settings))
+        sections = load_settings(settings) if settings else {"device": _sections(Path(), config, None).device}
+        stage.run(out_json, sections)
 
 
 @app.command()

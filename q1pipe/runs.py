@@ -91,13 +91,13 @@ class Run:
 
 
 def numbers(path: Path) -> list[dict[str, float]]:
-    """The whole rows of a table that may be growing; none when it is not there."""
+    """The whole rows of a table that may be growing, but for the column of text; none when it is not there."""
     try:
         with open(path, newline="", encoding="utf-8") as f:
             rows = list(csv.DictReader(line for line in f if line.endswith("\n")))
     except FileNotFoundError:
         return []
-    return [{key: float(value) for key, value in row.items()} for row in rows]
+    return [{key: float(value) for key, value in row.items() if key != "device"} for row in rows]
 
 
 def motion_folder(results: Path, motion: str) -> Path:

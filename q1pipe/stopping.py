@@ -11,6 +11,7 @@ import logging
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -68,6 +69,15 @@ class Stopping:
             yield
         finally:
             self._may_raise = False
+
+    def sleep(self, seconds: float) -> None:
+        """Wait, and leave at once when asked to.
+
+        Raises:
+            Stopped: a request came before, or comes meanwhile.
+        """
+        with self.interruptible():
+            time.sleep(seconds)
 
     def __enter__(self) -> Self:
         if self.file:

@@ -8,12 +8,21 @@ import pytest
 
 from q1pipe.config import RobotCfg
 from q1pipe.robot import Robot
+from tests.standin_npu import build
 
 
 @pytest.fixture(scope="session")
 def robot() -> Robot:
     """The robot that ships with q1pipe."""
     return Robot.load(RobotCfg())
+
+
+@pytest.fixture(scope="session")
+def standin() -> str:
+    """A folder for PYTHONPATH with a torch_npu whose NPU is the host's memory and processor."""
+    if not build.compiler():
+        pytest.skip("no C++ compiler for the stand-in NPU")
+    return str(build.folder())
 
 
 @pytest.fixture

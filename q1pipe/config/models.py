@@ -252,6 +252,14 @@ class TrainCfg(Section):
     substeps: Count = Field(4, description="physics steps per control step")
     episode_seconds: Positive = Field(10.0, description="s, longest episode")
     best_episodes: Count = Field(32, description="deterministic episodes from frame 0 that judge model_best")
+    half_batches: bool | None = Field(
+        None, description="the device computes for one half of the environments while the other steps; null: not on cpu"
+    )
+    autocast: str | None = Field(
+        None,
+        pattern="^bf16$",
+        description="bf16: matrices are multiplied in bfloat16 in training; null: float32",
+    )
     ppo: PpoCfg = PpoCfg()
     policy: PolicyCfg = PolicyCfg()
     reward: RewardCfg = RewardCfg()

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from q1pipe.config import TrainCfg
 from q1pipe.learn.policy import Critic, Shape
+
+LIBRARIES = 256 << 20  # bytes that a back-end's own libraries take
 
 
 @dataclass
@@ -23,6 +27,17 @@ class Batch:
     returns: Tensor  # (M)
     advantages: Tensor  # (M)
     log_std: Tensor  # (J) of the policy that collected
+
+
+def bytes_needed(cfg: TrainCfg, shape: Shape) -> int:
+    """Upper estimate of what training takes of a device's memory."""
+    samples, hidden = cfg.steps_per_env * cfg.num_envs, sum(cfg.policy.hidden)
+    kept = 2 * shape.critic + shape.actor + 3 * shape.action + 16  # of a step: the rollout, and what is made of it
+    shuffled = shape.critic + shape.actor + 3 * shape.action + 4
+    activations = 2 * hidden + 8 * hidden / cfg.ppo.mini_batches  # the critic's over all, both's with gradients
+    widths = [shape.critic, *cfg.policy.hidden, shape.action]
+    parameters = 2 * 6 * sum((a + 1) * b for a, b in itertools.pairwise(widths))  # gradients, moments, temporaries
+    return int(4 * (samples * (kept + shuffled + activations) + parameters)) + LIBRARIES
 
 
 class Rollout:

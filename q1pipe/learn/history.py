@@ -5,10 +5,12 @@ from __future__ import annotations
 import csv
 import errno
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from q1pipe.files import replacing
+
+DEVICE = "device"  # the one column of text: where the iteration was computed
 
 
 class Growing:
@@ -69,7 +71,7 @@ class History(Growing):
             csv.writer(f, lineterminator="\n").writerows([self.columns, *kept])
         super().__init__(path)
 
-    def append(self, row: dict[str, float]) -> None:
+    def append(self, row: Mapping[str, float | str]) -> None:
         """Write one row, with nine significant digits.
 
         Raises:
@@ -78,8 +80,8 @@ class History(Growing):
         self.write((",".join(_text(row[name]) for name in self.columns) + "\n").encode())
 
 
-def _text(value: float) -> str:
-    return str(value) if isinstance(value, int) else f"{value:.9g}"
+def _text(value: float | str) -> str:
+    return f"{value:.9g}" if isinstance(value, float) else str(value)
 
 
 def read(path: Path, columns: Sequence[str], upto: int) -> list[list[str]]:
@@ -95,6 +97,6 @@ def read(path: Path, columns: Sequence[str], upto: int) -> list[list[str]]:
 
 
 def numbers(path: Path) -> list[dict[str, float]]:
-    """All rows of a table, as numbers by column."""
+    """All rows of a table, as numbers by column; without the column `DEVICE`."""
     with open(path, newline="", encoding="utf-8") as f:
-        return [{key: float(value) for key, value in row.items()} for row in csv.DictReader(f)]
+        return [{key: float(value) for key, value in row.items() if key != DEVICE} for row in csv.DictReader(f)]

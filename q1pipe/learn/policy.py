@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -157,7 +157,7 @@ class Critic(nn.Module):
 
     def value(self, x: Tensor) -> Tensor:
         """Value (…) of normalised observations (…, critic)."""
-        return self.net(x).squeeze(-1)
+        return self.net(x).squeeze(-1).float()  # under autocast the network's is not
 
     def forward(self, obs: Tensor) -> Tensor:
         """Value (…) of observations (…, critic)."""
@@ -165,14 +165,31 @@ class Critic(nn.Module):
 
 
 def plain(state: Any) -> Any:
-    """A copy with every tensor on the CPU, so that it can be saved here and loaded anywhere."""
+    """A copy with every tensor on the CPU, so that it can be saved here and loaded anywhere.
+
+    What is on a device, all float32, goes over as one block: each copy waits for the device.
+    """
+    away = [x for x in _tensors(state) if x.device.type != "cpu"]
+    block = torch.cat([x.detach().reshape(-1) for x in away]).cpu() if away else torch.empty(0)
+    parts = iter(block.split([x.numel() for x in away]))
+
+    def copied(value: Any) -> Any:
+        if isinstance(value, Tensor):
+            return value.detach().clone() if value.device.type == "cpu" else next(parts).view(value.shape).clone()
+        if isinstance(value, dict):
+            return {key: copied(x) for key, x in value.items()}
+        return [copied(x) for x in value] if isinstance(value, (list, tuple)) else value
+
+    return copied(state)
+
+
+def _tensors(state: Any) -> Iterator[Tensor]:
+    """The tensors in nested dicts and lists, in order."""
     if isinstance(state, Tensor):
-        return state.detach().cpu().clone()
-    if isinstance(state, dict):
-        return {key: plain(value) for key, value in state.items()}
-    if isinstance(state, (list, tuple)):
-        return [plain(value) for value in state]
-    return state
+        yield state
+    elif isinstance(state, (dict, list, tuple)):
+        for value in state.values() if isinstance(state, dict) else state:
+            yield from _tensors(value)
 
 
 def log_prob(action: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:

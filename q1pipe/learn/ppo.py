@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -19,15 +22,21 @@ class Ppo:
         critic: value function.
         cfg: hyperparameters.
         generator: random numbers on the device, for the order of the samples.
+        bf16: the networks multiply matrices in bfloat16 while they are trained; parameters and all else stay float32.
     """
 
     STATISTICS = ("kl", "value_loss", "surrogate_loss", "entropy")
 
-    def __init__(self, policy: Policy, critic: Critic, cfg: PpoCfg, generator: torch.Generator):
-        self.policy, self.critic, self.cfg, self.generator = policy, critic, cfg, generator
+    def __init__(self, policy: Policy, critic: Critic, cfg: PpoCfg, generator: torch.Generator, bf16: bool = False):
+        self.policy, self.critic, self.cfg, self.generator, self.bf16 = policy, critic, cfg, generator, bf16
         self.lr = cfg.learning_rate
+        self.mini_batches = cfg.mini_batches  # doubled where the device's memory does not suffice
         parameters = [*policy.parameters(), *critic.parameters()]
         self.optimizer = torch.optim.Adam(parameters, lr=self.lr, fused=fused_optimizer(generator.device) or None)
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """Around what the networks compute."""
+        return torch.autocast(self.generator.device.type, torch.bfloat16) if self.bf16 else nullcontext()
 
     def update(self, batch: Batch) -> dict[str, float]:
         """Epochs of mini-batches over one rollout; means of STATISTICS over the mini-batches."""
@@ -37,11 +46,13 @@ class Ppo:
         old = log_prob(batch.actions, batch.means, batch.log_std)
         columns = [batch.obs, batch.offset, batch.critic_obs, batch.actions, batch.means]
         columns += [old, batch.values, batch.returns, batch.advantages]
-        minis = list(zip(*(x.index_select(0, order).chunk(cfg.mini_batches) for x in columns), strict=True))
+        minis = list(zip(*(x.index_select(0, order).chunk(self.mini_batches) for x in columns), strict=True))
         sums = torch.zeros(len(self.STATISTICS), device=order.device)
         for step, mini in enumerate(minis * cfg.epochs):
             obs, offset, critic_obs, actions, old_mean, old_log_prob, old_values, returns, advantages = mini
-            mean, log_std = self.policy.mean(obs, offset), self.policy.log_std
+            with self.autocast():
+                mean, values = self.policy.mean(obs, offset), self.critic.value(critic_obs)
+            log_std = self.policy.log_std
             with torch.no_grad():
                 divergence = kl(old_mean, batch.log_std, mean, log_std).mean()
             if step > 0:  # the first mini-batch is still at the policy that collected: its KL is rounding
@@ -49,7 +60,7 @@ class Ppo:
 
             ratio = torch.exp(log_prob(actions, mean, log_std) - old_log_prob)
             surrogate = clipped_surrogate(ratio, advantages, cfg.clip)
-            value_loss = clipped_value_loss(self.critic.value(critic_obs), old_values, returns, cfg.clip)
+            value_loss = clipped_value_loss(values, old_values, returns, cfg.clip)
             spread = entropy(log_std)
             self.optimizer.zero_grad(set_to_none=True)
             (surrogate + cfg.value_loss * value_loss - cfg.entropy * spread).backward()

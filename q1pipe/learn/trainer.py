@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from q1pipe.config import TrainCfg
-from q1pipe.errors import Finding, Q1Error, error, warn
+from q1pipe.errors import DeviceError, Finding, Q1Error, error, warn
 from q1pipe.learn import checkpoint
 from q1pipe.learn.buffer import Batch, Rollout
+from q1pipe.learn.device import memory_short, out_of_memory
 from q1pipe.learn.events import Events
-from q1pipe.learn.history import History
+from q1pipe.learn.history import DEVICE, History
 from q1pipe.learn.policy import Critic, Policy, plain
 from q1pipe.learn.ppo import Ppo
 from q1pipe.log import PROGRESS_SECONDS, span
@@ -52,9 +53,11 @@ class Pool(Protocol):
     ep_ret: Array  # (T, N) float32
     actions: Array  # (N, J) float32
     bin_probs: Array  # (bins,) float64
+    parts: list[slice]  # of the environments, that step in turn
 
     def reset(self) -> None: ...  # noqa: D102
-    def step(self, t: int) -> None: ...  # noqa: D102
+    def start(self, t: int, part: int) -> None: ...  # noqa: D102
+    def wait(self) -> None: ...  # noqa: D102
     def roll(self) -> None: ...  # noqa: D102
     def state(self) -> dict[str, Array]: ...  # noqa: D102
     def load_state(self, state: dict[str, Array]) -> None: ...  # noqa: D102
@@ -133,7 +136,7 @@ class Trainer:
         self.device = policy.log_std.device
         self.generator = torch.Generator(device=self.device).manual_seed(cfg.seed)
         self.noise = torch.as_tensor(noise, dtype=torch.float32, device=self.device)
-        self.ppo = Ppo(policy, critic, cfg.ppo, self.generator)
+        self.ppo = Ppo(policy, critic, cfg.ppo, self.generator, bf16=cfg.autocast == "bf16")
         self.rollout = Rollout(cfg.steps_per_env, cfg.num_envs, policy.shape, self.device)
         self.dt = 1 / cfg.control_hz
         self.iteration, self.env_steps, self.wall = 0, 0, 0.0
@@ -150,7 +153,7 @@ class Trainer:
         """Header of train.csv."""
         head = "iteration env_steps mean_rew ep_ret ep_len sps lr kl std value_loss surrogate_loss entropy".split()
         ends = [f"end_{name}" for name in self.causes]
-        return [*head, *self.terms, *ends, "sim_unstable", "covered", "collect_s", "update_s", "wall_s"]
+        return [*head, *self.terms, *ends, "sim_unstable", "covered", "collect_s", "update_s", "wall_s", DEVICE]
 
     def run(self) -> None:
         """Train to max_iterations, from the newest checkpoint in the folder.
@@ -205,6 +208,8 @@ class Trainer:
         self.load(state)
         self.saved = self.iteration
         log.info("going on from %s: iteration %d of %d", path.name, self.iteration, self.cfg.max_iterations)
+        if state["rng"]["of"] != self.device.type:
+            log.info("on %s, not %s as before: other random numbers", self.device.type, state["rng"]["of"])
         if state["threads"] != (now := torch.get_num_threads()):
             said = f"{now} threads compute, {state['threads']} did before: the last digits may differ"
             log.warning(warn("threads", str(path), said, action="the same --cores for the same digits"))
@@ -216,9 +221,16 @@ class Trainer:
 
         Raises:
             DivergedError: the third such restoration of the run did not help either.
+            DeviceError: the device has no room for half a mini-batch either.
         """
         while True:
-            row, batch = self.step()
+            try:
+                row, batch = self.step()
+            except RuntimeError as e:
+                if not out_of_memory(e):
+                    raise
+                self.shrink(str(e).partition("\n")[0])
+                continue
             state = self.state()
             quantity = self.not_finite(row, batch, state)
             if not quantity:
@@ -226,13 +238,30 @@ class Trainer:
             if self.restored == RESTORATIONS:
                 raise self.diverged(quantity, batch)
             where = f"{self.folder}: iteration {self.iteration}"
-            self.load(self.good)
+            self.rewind()
             self.restored += 1
             self.ppo.set_lr(self.ppo.lr / 2)
             self.good = self.state()
-            self.rollout.rows[0].copy_(torch.from_numpy(self.pool.rows[0]))
             action = f"done anew with learning rate {self.ppo.lr:.2g}, restoration {self.restored} of {RESTORATIONS}"
             log.warning(warn("not-finite", where, f"{quantity} not finite", action=action))
+
+    def rewind(self) -> None:
+        """Back to the last good state."""
+        self.load(self.good)
+        self.rollout.rows[0].copy_(torch.from_numpy(self.pool.rows[0]))
+
+    def shrink(self, why: str) -> None:
+        """Make mini-batches half as large, once, because the device has no room for them.
+
+        Raises:
+            DeviceError: it was done before.
+        """
+        if self.ppo.mini_batches > self.cfg.ppo.mini_batches:
+            raise DeviceError(memory_short(str(self.device), f"half a mini-batch is too much as well: {why}"))
+        self.rewind()
+        self.ppo.mini_batches *= 2
+        found, action = f"iteration {self.iteration + 1}: {why}", "done anew with mini-batches half as large"
+        log.warning(warn("device-memory", str(self.device), found, action=action))
 
     def step(self) -> tuple[dict[str, float], Batch]:
         """One iteration; its row of train.csv but for wall_s, and what it learned from."""
@@ -240,9 +269,11 @@ class Trainer:
         self.pool.bin_probs[:] = self.sampler.probs
         self.collect()
         middle = time.monotonic()
-        batch = self.rollout.batch(
-            self.critic, self.policy.log_std, self.final(), dt=self.dt, gamma=self.cfg.ppo.gamma, lam=self.cfg.ppo.lam
-        )
+        final, cfg = self.final(), self.cfg.ppo
+        with self.ppo.autocast():
+            batch = self.rollout.batch(
+                self.critic, self.policy.log_std, final, dt=self.dt, gamma=cfg.gamma, lam=cfg.lam
+            )
         losses = self.ppo.update(batch)
         self.iteration += 1
         row = self.statistics()
@@ -259,29 +290,49 @@ class Trainer:
 
     @torch.no_grad()
     def collect(self) -> None:
-        """T steps; each copies one block of rows to the device and the actions back, nothing else."""
-        roll, policy, actor = self.rollout, self.policy, self.policy.shape.actor
-        std = torch.exp(policy.log_std)
+        """T steps of every part in turn: the device computes the actions of one while the workers step the others.
+
+        Each copies its block of rows to the device and its actions back, nothing else.
+        """
+        std = torch.exp(self.policy.log_std)
         for t in range(self.cfg.steps_per_env):
-            obs = roll.rows[t, :, :actor]
-            noise = torch.rand(obs.shape, generator=self.generator, device=self.device)
-            obs = obs + self.noise * (2 * noise - 1)
-            policy.normalizer.update(obs)
-            roll.obs[t], roll.offset[t] = policy.features(obs)
-            roll.means[t] = policy.mean(roll.obs[t], roll.offset[t])
-            sample = torch.randn(roll.means[t].shape, generator=self.generator, device=self.device)
-            roll.actions[t] = roll.means[t] + std * sample
-            torch.from_numpy(self.pool.actions).copy_(roll.actions[t])
-            self.pool.step(t)
-            roll.rows[t + 1].copy_(torch.from_numpy(self.pool.rows[t + 1]))
+            for number, part in enumerate(self.pool.parts):
+                if t > 0:
+                    self.arrive(t, part)
+                self.act(t, part, std)
+                self.pool.start(t, number)
+        for part in self.pool.parts:
+            self.arrive(self.cfg.steps_per_env, part)
+
+    def arrive(self, t: int, part: slice) -> None:
+        """Wait for what a part's step led to, and copy it to the device."""
+        self.pool.wait()
+        self.rollout.rows[t, part].copy_(torch.from_numpy(self.pool.rows[t, part]))
+
+    def act(self, t: int, part: slice, std: Tensor) -> None:
+        """Choose a part's actions and copy them to the workers."""
+        roll, policy = self.rollout, self.policy
+        obs = roll.rows[t, part, : policy.shape.actor]
+        noise = torch.rand(obs.shape, generator=self.generator, device=self.device)
+        obs = obs + self.noise * (2 * noise - 1)
+        policy.normalizer.update(obs)
+        features, offset = policy.features(obs)
+        with self.ppo.autocast():
+            mean = policy.mean(features, offset)
+        sample = torch.randn(mean.shape, generator=self.generator, device=self.device)
+        actions = mean + std * sample
+        torch.from_numpy(self.pool.actions[part]).copy_(actions)
+        for kept, made in ((roll.obs, features), (roll.offset, offset), (roll.means, mean), (roll.actions, actions)):
+            kept[t, part] = made
 
     def final(self) -> tuple[Tensor, Tensor] | None:
-        """True final observations of the truncated episodes, and their flat indices, on the device."""
+        """True final observations of the truncated episodes, and their flat indices, on the device: one copy."""
         truncated = self.pool.rows[1:, :, -1] > 0  # (T, N)
         if not truncated.any():
             return None
-        obs, index = self.pool.final_obs[truncated], np.flatnonzero(truncated)
-        return torch.from_numpy(obs).to(self.device), torch.from_numpy(index).to(self.device)
+        index = np.flatnonzero(truncated).astype(np.int32).view(np.float32)  # its bits, as one more column
+        block = torch.from_numpy(np.column_stack((self.pool.final_obs[truncated], index))).to(self.device)
+        return block[:, :-1].contiguous(), block[:, -1].contiguous().view(torch.int32).long()
 
     def statistics(self) -> dict[str, float]:
         """What the rollout says about rewards and episodes."""
@@ -311,9 +362,9 @@ class Trainer:
     def write(self, row: dict[str, float], judged: dict[str, float] | None) -> None:
         """Put the last iteration's row, and what it was judged, where they are read."""
         with self.room("train.csv"):
-            self.history.append(row)
+            self.history.append({**row, DEVICE: str(self.device)})
         with self.room("TensorBoard"):
-            self.events.add("train", row, self.columns[1:], self.iteration)
+            self.events.add("train", row, self.columns[1:-1], self.iteration)
         if judged is None:
             return
         if judged is self.best:
@@ -366,7 +417,7 @@ class Trainer:
             "critic": plain(self.critic.state_dict()),
             "optimizer": plain(self.ppo.optimizer.state_dict()["state"]),
             "lr": self.ppo.lr,
-            "rng": {"cpu": torch.get_rng_state(), "device": self.generator.get_state()},
+            "rng": {"cpu": torch.get_rng_state(), "device": self.generator.get_state(), "of": self.device.type},
             "pool": _tensors(self.pool.state()),
             "sampler": _tensors(self.sampler.state()),
             "episodes": {"returns": list(self.returns), "lengths": list(self.lengths)},
@@ -385,7 +436,10 @@ class Trainer:
         self.ppo.optimizer.load_state_dict({**optimizer, "state": plain(state["optimizer"])})
         self.ppo.set_lr(state["lr"])
         torch.set_rng_state(state["rng"]["cpu"])
-        self.generator.set_state(state["rng"]["device"])
+        if state["rng"]["of"] == self.device.type:
+            self.generator.set_state(state["rng"]["device"])
+        else:  # another kind of device draws other numbers, and keeps its state in another format
+            self.generator.manual_seed(self.cfg.seed + self.iteration)
         self.pool.load_state(_arrays(state["pool"]))
         self.sampler.load_state(_arrays(state["sampler"]))
         for episodes, kept in ((self.returns, "returns"), (self.lengths, "lengths")):

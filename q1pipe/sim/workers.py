@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import faulthandler
+import itertools
 import math
 import multiprocessing
 import os
@@ -21,6 +22,7 @@ import sys
 import threading
 import time
 import traceback
+from collections import deque
 from collections.abc import Callable, Iterator
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
@@ -123,6 +125,7 @@ class WorkerPool:
     Use it as a context manager. T = horizon, N = environments, J = joints.
 
     Attributes:
+        parts: slices of the environments that step one after the other, when `start` and `wait` are used.
         layout: columns of a row.
         rows: (T+1, N, row_dim) float32; [0] is where the iteration starts (reward and flags 0); [t+1] is the result of
             step t: its reward and flags, and the observation after it (in mode "train" the next episode's, where one
@@ -144,6 +147,7 @@ class WorkerPool:
         mode: see `TrackingEnv`.
         horizon: steps that the arrays hold.
         threads: physics threads per worker.
+        parts: each worker has environments of every part: all cores step one while the learner looks at another.
 
     Raises:
         Q1Error: the shared memory does not suffice, or a worker died or hangs.
@@ -170,6 +174,7 @@ class WorkerPool:
         mode: Mode = "train",
         horizon: int,
         threads: int = 1,
+        parts: int = 1,
     ):
         if cfg.num_envs % num_workers:
             raise ValueError(f"num_envs {cfg.num_envs} is not divisible by num_workers {num_workers}")
@@ -191,16 +196,18 @@ class WorkerPool:
         # Where nobody closes the pool: the workers are deaf to the signal that multiprocessing ends them with at exit
         Finalize(self, _end, (self._pipes, self._processes), exitpriority=10)
         self._slowest = 0.0  # s
-        per_worker = cfg.num_envs // num_workers
+        self._started: deque[float] = deque()  # when each step began that nobody has waited for
+        self.parts = _split(range(cfg.num_envs), parts)
+        self._shares = [_split(part, num_workers) for part in self.parts]  # of each part, of each worker
         try:
             with _worker_environment():
                 for i in range(num_workers):
                     ours, theirs = context.Pipe()
                     _limit_sending(ours, START_PATIENCE)
-                    env_ids = range(i * per_worker, (i + 1) * per_worker)
+                    mine = [shares[i] for shares in self._shares]
                     process = context.Process(
                         target=_work,
-                        args=(theirs, block, shared, robot_cfg, cfg, env_ids, mode, threads),
+                        args=(theirs, block, shared, robot_cfg, cfg, mine, mode, threads),
                         name=f"q1pipe-worker-{i}",
                         daemon=True,
                     )
@@ -215,17 +222,30 @@ class WorkerPool:
 
     def reset(self) -> None:
         """Begin the first episode everywhere; fills rows[0]. The same whenever it is called."""
-        self._command("reset", None)
+        for part in range(len(self.parts)):
+            self._command("reset", part)
 
     def step(self, t: int) -> None:
-        """Advance by one control step with `actions`; writes index t of the per-step arrays and rows[t + 1].
+        """Advance by one control step with `actions`; writes index t of the per-step arrays and rows[t + 1]."""
+        for part in range(len(self.parts)):
+            self.start(t, part)
+        for _ in self.parts:
+            self.wait()
+
+    def start(self, t: int, part: int) -> None:
+        """Begin a part's control step t with its `actions`; what `wait` is for."""
+        self._started.append(time.monotonic())
+        for worker in range(len(self._pipes)):
+            self._send(worker, ("step", part, t))
+
+    def wait(self) -> None:
+        """Until the step that was started first is done.
 
         A worker that takes longer than STEP_PATIENCE, and than SLOWEST times the slowest step lately, hangs. Time in
         which this process does not run either, as in a suspended machine or container, does not count.
         """
-        began = time.monotonic()
-        self._command("step", t)
-        self._slowest = max(FORGET * self._slowest, time.monotonic() - began)
+        self._answers()
+        self._slowest = max(FORGET * self._slowest, time.monotonic() - self._started.popleft())
 
     def roll(self) -> None:
         """Start the next iteration where this one ended: rows[0] = the last observations, reward and flags 0."""
@@ -234,16 +254,15 @@ class WorkerPool:
 
     def state(self) -> dict[str, Array]:
         """Plain arrays, a row per environment, from which `load_state` goes on exactly, with any number of workers."""
-        parts = self._command("save", None)
-        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        saved = [state for part in range(len(self.parts)) for state in self._command("save", part) if state]
+        return {name: np.concatenate([state[name] for state in saved]) for name in saved[0]}
 
     def load_state(self, state: dict[str, Array]) -> None:
         """Go on from `state`, taken between two iterations; fills rows[0]."""
-        per_worker = len(self.actions) // len(self._pipes)
-        for i in range(len(self._pipes)):
-            mine = slice(i * per_worker, (i + 1) * per_worker)
-            self._send(i, ("load", {name: array[mine] for name, array in state.items()}))
-        self._answers()
+        for part, shares in enumerate(self._shares):
+            for worker, share in enumerate(shares):
+                self._send(worker, ("load", part, {name: array[share] for name, array in state.items()}))
+            self._answers()
 
     def close(self) -> None:
         """End the workers. Arrays that others hold stay valid. Can be called again."""
@@ -257,12 +276,12 @@ class WorkerPool:
     ) -> None:
         self.close()
 
-    def _command(self, name: str, argument: Any) -> list[Any]:
-        for i in range(len(self._pipes)):
-            self._send(i, (name, argument))
+    def _command(self, name: str, part: int) -> list[Any]:
+        for worker in range(len(self._pipes)):
+            self._send(worker, (name, part, None))
         return self._answers()
 
-    def _send(self, worker: int, message: tuple[str, Any]) -> None:
+    def _send(self, worker: int, message: tuple[str, int, Any]) -> None:
         """Send a worker what may be more than its pipe takes before it reads.
 
         Raises:
@@ -339,6 +358,13 @@ def _limit_sending(pipe: Connection, seconds: float) -> None:
     """Let `send` raise BlockingIOError where the other end does not read for so long."""
     with socket.socket(fileno=os.dup(pipe.fileno())) as s:
         s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(seconds), 0))
+
+
+def _split(envs: range | slice, count: int) -> list[slice]:
+    """Slices of environments in order, as equal as can be; some are empty where there are fewer than `count`."""
+    size = envs.stop - envs.start
+    bounds = [envs.start + size * i // count for i in range(count + 1)]
+    return [slice(a, b) for a, b in itertools.pairwise(bounds)]
 
 
 def _end(pipes: list[Connection], processes: list[BaseProcess]) -> None:
@@ -422,7 +448,7 @@ def _work(
     shared: dict[str, Field],
     robot_cfg: RobotCfg,
     cfg: TrainCfg,
-    env_ids: range,
+    shares: list[slice],
     mode: Mode,
     threads: int,
 ) -> None:
@@ -431,16 +457,20 @@ def _work(
     threading.Thread(target=_leave_with_parent, daemon=True).start()
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the parent is gone
         try:
-            views = _views(block, shared)
+            robot, views = Robot.load(robot_cfg), _views(block, shared)
             reference = {n.removeprefix(REFERENCE): view for n, view in views.items() if n.startswith(REFERENCE)}
             for view in reference.values():
                 view.flags.writeable = False  # it is everyone's
-            env = TrackingEnv(Robot.load(robot_cfg), reference, cfg, np.array(env_ids), mode, threads)
-            commands = _commands(env, views, slice(env_ids.start, env_ids.stop))
+            commands = []
+            for mine in shares:
+                env_ids = np.arange(mine.start, mine.stop)
+                env = TrackingEnv(robot, reference, cfg, env_ids, mode, threads) if len(env_ids) else None
+                commands.append(_commands(env, views, mine) if env else {})
             pipe.send(("ready", None))
             while True:
-                name, argument = pipe.recv()
-                pipe.send(("done", commands[name](argument)))
+                name, part, argument = pipe.recv()
+                do = commands[part].get(name)  # nothing, where the part has fewer environments than there are workers
+                pipe.send(("done", do(argument) if do else None))
         except (EOFError, BrokenPipeError, ConnectionResetError):
             raise
         except Q1Error as e:

@@ -13,14 +13,16 @@ from typing import Any
 import numpy as np
 
 from q1pipe.config import SmokeCfg, TrainCfg, workers_for
-from q1pipe.errors import Finding, Q1Error, error
+from q1pipe.errors import Finding, Q1Error, error, first, warn
 from q1pipe.files import write_json
-from q1pipe.learn.device import use
+from q1pipe.learn.buffer import bytes_needed
+from q1pipe.learn.card import lease
+from q1pipe.learn.device import use, watched
 from q1pipe.learn.history import numbers
 from q1pipe.learn.trainer import Trainer
 from q1pipe.motion.clip import Clip
 from q1pipe.robot import Robot
-from q1pipe.stages.train import provenance, train
+from q1pipe.stages.train import provenance, shape_of, train
 from q1pipe.stopping import Stopped, Stopping
 
 log = logging.getLogger(__name__)
@@ -49,16 +51,22 @@ def run(motion: Path, report: Path, device: Path, out_json: Path, threads: int, 
     small: TrainCfg = settings["train"].model_copy(update=budget)
     robot, clip = Robot.load(settings["robot"]), Clip.load(motion)
     meta = provenance(motion, robot, small, chosen)
-    torch_device = use(chosen["device"])
-    robot_cfg = settings["robot"]
-    with tempfile.TemporaryDirectory(prefix="q1pipe-smoke-") as name, Stopping() as stop:
+    need = bytes_needed(settings["train"], shape_of(robot))  # of the long run, which comes next
+    robot_cfg, purpose = settings["robot"], f"smoke run of {motion}"
+    with tempfile.TemporaryDirectory(prefix="q1pipe-smoke-") as name, Stopping() as stop, watched() as seen:
         folder = Path(name)
         try:
-            trainer = train(robot_cfg, robot, motion, clip, small, threads, torch_device, folder, meta, None, stop)
+            with lease(chosen, purpose, stop.sleep) as asked:
+                torch_device = use(asked, need)
+                trainer = train(robot_cfg, robot, motion, clip, small, threads, torch_device, folder, meta, None, stop)
         except Stopped as e:
             raise SystemExit(e.code) from None
         rows = numbers(folder / "train.csv")
-    findings = judge(trainer, rows, chosen["device"], cfg, motion)
+    findings = judge(trainer, rows, asked, cfg, motion)
+    if seen.operators:
+        found = f"{len(seen.operators)} operators run on the CPU instead: {first(seen.operators)}"
+        action = "update torch_npu and CANN, or report it: training is slower than it could be"
+        log.warning(warn("fallback", asked, found, "operators that the device computes itself", action))
     record = {
         "device": str(trainer.device),
         "environments": small.num_envs,
@@ -67,6 +75,8 @@ def run(motion: Path, report: Path, device: Path, out_json: Path, threads: int, 
         "median_episode": float(np.median(trainer.lengths)) if trainer.lengths else None,
         "unstable_share": max(row["sim_unstable"] for row in rows),
         "steps_per_s": rows[-1]["sps"],
+        "fallbacks": dict(seen.operators),
+        "harmless_warnings": dict(seen.harmless),
         "rows": rows,
         "findings": [f.record() for f in findings],
         "versions": meta["versions"],

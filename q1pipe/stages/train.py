@@ -21,6 +21,8 @@ from q1pipe.config import EvaluateCfg, RobotCfg, TrainCfg
 from q1pipe.errors import Q1Error, error
 from q1pipe.files import publish, replacing, write_json
 from q1pipe.learn import checkpoint
+from q1pipe.learn.buffer import bytes_needed
+from q1pipe.learn.card import lease
 from q1pipe.learn.device import use
 from q1pipe.learn.history import numbers
 from q1pipe.learn.policy import Critic, Policy, Shape
@@ -94,11 +96,13 @@ def run(
         newest = checkpoint.newest(folder)
         if not newest or newest[1]["iteration"] < cfg.max_iterations:
             try:
-                with stop.interruptible():
-                    write_args(folder / "args.yaml", robot, cfg, meta)
-                    torch_device = use(chosen["device"])
-                    evaluate = judge(robot, clip, cfg, threads, torch_device)
-                train(robot_cfg, robot, motion, clip, cfg, threads, torch_device, folder, meta, evaluate, stop)
+                with lease(chosen, f"training in {folder}", stop.sleep) as name:
+                    meta["device"] = name
+                    with stop.interruptible():
+                        write_args(folder / "args.yaml", robot, cfg, meta)
+                        torch_device = use(name, bytes_needed(cfg, shape_of(robot)))
+                        evaluate = judge(robot, clip, cfg, threads, torch_device)
+                    train(robot_cfg, robot, motion, clip, cfg, threads, torch_device, folder, meta, evaluate, stop)
             except Stopped as e:
                 last = checkpoint.newest(folder)
                 log.warning("stopped; the same command goes on from %s", last[0].name if last else "the beginning")
@@ -130,8 +134,7 @@ def train(
     """Join simulation and learner and train in a run folder to max_iterations, or until asked to stop."""
     torch.set_num_threads(threads)  # the workers wait while the learner computes
     torch.manual_seed(cfg.seed)
-    layout = Layout.of(robot)
-    shape = Shape(layout.actor_dim, layout.critic_dim, len(robot.joint_names), layout.reference_joint_pos.start)
+    layout, shape = Layout.of(robot), shape_of(robot)
     policy = Policy(shape, cfg.policy, robot.default_joint_pos.tolist(), robot.action_scale.tolist()).to(device)
     critic = Critic(layout.critic_dim, cfg.policy.hidden).to(device)
     for line in tables(robot, cfg):
@@ -141,7 +144,9 @@ def train(
         *(device, cfg.num_envs, cfg.num_workers, cfg.max_iterations, cfg.steps_per_env, folder),
     )
     with stop.interruptible():
-        pool = WorkerPool(robot_cfg, motion, cfg, cfg.num_workers, mode="train", horizon=cfg.steps_per_env)
+        halves = device.type != "cpu" if cfg.half_batches is None else cfg.half_batches
+        parts = min(2, cfg.num_envs) if halves else 1
+        pool = WorkerPool(robot_cfg, motion, cfg, cfg.num_workers, horizon=cfg.steps_per_env, parts=parts)
     with pool:
         trainer = Trainer(
             pool,
@@ -159,6 +164,12 @@ def train(
         )
         trainer.run()
     return trainer
+
+
+def shape_of(robot: Robot) -> Shape:
+    """What networks for a robot are built for."""
+    layout = Layout.of(robot)
+    return Shape(layout.actor_dim, layout.critic_dim, len(robot.joint_names), layout.reference_joint_pos.start)
 
 
 def judge(robot: Robot, clip: Clip, cfg: TrainCfg, threads: int, device: torch.device) -> Evaluate:
