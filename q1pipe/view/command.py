@@ -7,7 +7,7 @@ import json
 import logging
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from q1pipe.config import RobotCfg, Sections, TrainCfg, load_settings
 from q1pipe.deploy.sim2sim import Judge, Limits
@@ -15,11 +15,9 @@ from q1pipe.errors import Q1Error, error
 from q1pipe.motion.clip import Clip
 from q1pipe.robot import Robot
 from q1pipe.runs import Run, motion_folder, published
-
-if TYPE_CHECKING:
-    import viser
-
-    from q1pipe.view.page import Page
+from q1pipe.stages.sim2sim import load
+from q1pipe.view.live import Live
+from q1pipe.view.playback import Shown, dumped, stored
 
 log = logging.getLogger(__name__)
 
@@ -39,9 +37,16 @@ def run(what: str, results: Path, sections: Sections, host: str, port: int) -> N
     Raises:
         Q1Error: viser is missing, there is no such motion, or its files are not of one run.
     """
-    server = serve(host, port)
+    if importlib.util.find_spec("viser") is None:
+        raise Q1Error(error("viser", "q1pipe view", "viser is not installed", "", 'pip install "viser>=1.1,<2"'))
+    import viser
+
+    from q1pipe.view.page import Page
+
+    shown = of_dump(Path(what)) if what.endswith(".npz") else of_motion(what, results, sections)
+    server = viser.ViserServer(host=host, port=port, label="q1pipe", verbose=False)
     try:
-        page = dump_page(server, Path(what)) if what.endswith(".npz") else motion_page(server, what, results, sections)
+        page = Page(server, shown)
         log.info("http://%s:%d shows %s; Ctrl-C ends it", host, server.get_port(), page.recording.title)
         page.run()
     except KeyboardInterrupt:
@@ -50,24 +55,8 @@ def run(what: str, results: Path, sections: Sections, host: str, port: int) -> N
         server.stop()
 
 
-def serve(host: str, port: int) -> viser.ViserServer:
-    """Start viser's server.
-
-    Raises:
-        Q1Error: viser is not installed.
-    """
-    if importlib.util.find_spec("viser") is None:
-        raise Q1Error(error("viser", "q1pipe view", "viser is not installed", "", 'pip install "viser>=1,<2"'))
-    import viser
-
-    return viser.ViserServer(host=host, port=port, label="q1pipe", verbose=False)
-
-
-def motion_page(server: viser.ViserServer, motion: str, results: Path, sections: Sections) -> Page:
-    """The page of a motion: its clip; its policy in sim2sim; its policy, live."""
-    from q1pipe.view.page import Page
-    from q1pipe.view.playback import stored
-
+def of_motion(motion: str, results: Path, sections: Sections) -> Shown:
+    """What there is of a motion: its clip; its policy in sim2sim; its policy, live."""
     folder = motion_folder(results, motion)
     clip = folder / "motion.npz"
     if not clip.is_file():
@@ -79,25 +68,19 @@ def motion_page(server: viser.ViserServer, motion: str, results: Path, sections:
     judge = Judge(robot, Clip.load(clip), Limits(train.termination, sections.evaluate))
     live = None
     if all((folder / name).is_file() for name in LIVE):
-        from q1pipe.stages.sim2sim import load
-        from q1pipe.view.live import Live
-
         live = Live(judge, *load(folder / "policy.onnx", clip, robot), folder / "recording.npz")
-    return Page(server, robot, [stored(motion, folder, robot, judge)], live, sim2sim_table(folder / "sim2sim.json"))
+    return Shown(robot, [stored(motion, folder, robot, judge)], live, sim2sim_table(folder / "sim2sim.json"))
 
 
-def dump_page(server: viser.ViserServer, path: Path) -> Page:
-    """The page of what training kept when it diverged."""
-    from q1pipe.view.page import Page
-    from q1pipe.view.playback import dumped
-
+def of_dump(path: Path) -> Shown:
+    """What training kept when it diverged."""
     args = Run(path.parent).args
     if not path.is_file() or not args:
         found = "not there" if not path.is_file() else "there is no args.yaml beside it"
         raise Q1Error(error("view", str(path), found, "a dump in its run folder, results/*/runs/*/diverged_*.npz"))
     robot_cfg, train = made_with(args)
     robot = Robot.load(robot_cfg)
-    return Page(server, robot, dumped(path, robot, train.control_hz))
+    return Shown(robot, dumped(path, robot, train.control_hz))
 
 
 def made_with(args: Mapping[str, Any]) -> tuple[RobotCfg, TrainCfg]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,9 +15,8 @@ import viser
 from numpy.typing import NDArray
 from viser import uplot
 
-from q1pipe.robot import Robot
 from q1pipe.view.live import Live
-from q1pipe.view.playback import Clock, Recording, Touch
+from q1pipe.view.playback import Clock, Shown, Touch
 from q1pipe.view.scene import Figure, Surroundings
 
 Array = NDArray[np.floating]
@@ -38,21 +36,12 @@ class Page:
 
     Args:
         server: viser's.
-        robot: the robot.
-        recordings: what can be played; several are environments of a dump.
-        live: the policy, where there is one.
-        notes: Markdown below the controls, such as the table of sim2sim.
+        shown: what can be looked at.
     """
 
-    def __init__(
-        self,
-        server: viser.ViserServer,
-        robot: Robot,
-        recordings: Sequence[Recording],
-        live: Live | None = None,
-        notes: str = "",
-    ):
-        self.server, self.robot, self.recordings, self.live = server, robot, recordings, live
+    def __init__(self, server: viser.ViserServer, shown: Shown):
+        robot = shown.robot
+        self.server, self.robot, self.recordings, self.live = server, robot, shown.recordings, shown.live
         self.touch = Touch(robot)
         self.surroundings = Surroundings(server, robot)
         self.policy = Figure(server, "/policy", robot.model)
@@ -62,12 +51,13 @@ class Page:
         self._arrow: tuple[float, Array] | None = None
         self._behind = self._since_words = 0.0
         self._seen: deque[tuple[float, float]] = deque()  # time, tracking error of the live policy
-        self._controls(notes)
+        self._controls(shown.notes)
         self._choose(0)
 
     def _controls(self, notes: str) -> None:
         gui, first = self.server.gui, self.recordings[0]
-        gui.configure_theme(control_layout="collapsible", control_width="medium", show_logo=False, show_share_button=False)
+        gui.configure_theme(control_width="medium", show_logo=False, show_share_button=False)
+        gui.main_panel.dock_right()
         gui.set_panel_label("q1pipe")
         self.words = gui.add_markdown("")
         self.plot = gui.add_uplot(
@@ -179,7 +169,11 @@ class Page:
                 self._seen.popleft()
 
     def _draw(
-        self, policy: tuple[Array, Array] | None, reference: tuple[Array, Array] | None, qpos: Array | None, seconds: float
+        self,
+        policy: tuple[Array, Array] | None,
+        reference: tuple[Array, Array] | None,
+        qpos: Array | None,
+        seconds: float,
     ) -> None:
         """Move the figures; all that changes reaches the browser at once."""
         where = self.beside.value

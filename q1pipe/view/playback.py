@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -13,8 +14,9 @@ from numpy.typing import NDArray
 from q1pipe.deploy.sim2sim import Judge
 from q1pipe.deploy.worlds import State
 from q1pipe.errors import Q1Error, error
-from q1pipe.motion.clip import Clip, forward_kinematics
+from q1pipe.motion.clip import forward_kinematics
 from q1pipe.robot import Robot
+from q1pipe.view.live import Live
 
 Array = NDArray[np.floating]
 NEAR = 0.005  # m from the floor that counts as contact
@@ -53,6 +55,23 @@ class Recording:
     def moments(self) -> int:
         """T."""
         return len(self.error)
+
+
+@dataclass(frozen=True, eq=False)
+class Shown:
+    """All that a page shows.
+
+    Attributes:
+        robot: the robot.
+        recordings: what can be played; several are environments of a dump.
+        live: the policy, where there is one.
+        notes: Markdown, such as the table of sim2sim.
+    """
+
+    robot: Robot
+    recordings: Sequence[Recording]
+    live: Live | None = None
+    notes: str = ""
 
 
 def stored(name: str, folder: Path, robot: Robot, judge: Judge) -> Recording:
@@ -110,22 +129,26 @@ def dumped(path: Path, robot: Robot, control_hz: float) -> list[Recording]:
         if not wanted <= set(data.files) or data["qpos"].shape[2:] != (robot.model.nq,):
             found = f"holds {', '.join(data.files[:5])}"
             allowed = "diverged_*.npz of a training run, in its run folder"
-            raise Q1Error(error("view", str(path), found, allowed, "q1pipe sheet and q1pipe check look at motion files"))
+            raise Q1Error(
+                error("view", str(path), found, allowed, "q1pipe sheet and q1pipe check look at motion files")
+            )
         qpos, ids = data["qpos"].astype(float), data["env_ids"].tolist()
         about = f"iteration {int(data['iteration'])}, bad: {data['quantity']}"
     recordings = []
     for i, env in enumerate(ids):
         mine = qpos[_whole(qpos[:, i]), i]
         poses, unknown = Poses(*forward_kinematics(robot, mine)), np.full(len(mine), np.nan)
-        title = f"environment {env}, {about}" + ("" if len(mine) == len(qpos) else f"; not finite after step {len(mine)}")
+        title = f"environment {env}, {about}" + (
+            "" if len(mine) == len(qpos) else f"; not finite after step {len(mine)}"
+        )
         recordings.append(Recording(title, control_hz, poses, mine, None, unknown, nothing))
     return recordings
 
 
 def _whole(qpos: Array) -> slice:
     """The rows before the first that is not finite, at least one."""
-    whole = np.isfinite(qpos).all(axis=1)
-    return slice(len(whole) if whole.all() else max(1, int(whole.argmin())))
+    bad = np.flatnonzero(~np.isfinite(qpos).all(axis=1))
+    return slice(max(1, int(bad[0])) if len(bad) else len(qpos))
 
 
 class Touch:

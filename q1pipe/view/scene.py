@@ -76,7 +76,7 @@ class Surroundings:
         for i, shape in enumerate(shapes(robot.model, 0)):
             colour = tuple(round(255 * c) for c in shape.rgba[:3])
             scene.add_mesh_simple(f"/world/{i}", shape.vertices, shape.faces, color=colour)
-        server.initial_camera.position = (2.2 * height, -2.2 * height, 1.3 * height)
+        server.initial_camera.position = (1.9 * height, -1.9 * height, 1.2 * height)
         server.initial_camera.look_at = (0.0, 0.0, 0.4 * height)
         server.initial_camera.fov = 0.7
         nothing = np.zeros((0, 3), np.float32)
