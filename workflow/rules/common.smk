@@ -25,6 +25,7 @@ os.environ.update(
 )
 
 from q1pipe.config import Settings
+from q1pipe.ending import ending
 from q1pipe.errors import ConfigError, error
 from q1pipe.provenance import code_of, file_sha, files_of, mjcf_sha
 
@@ -103,3 +104,14 @@ def num_workers(wildcards):
 def untracked_workers(wildcards, threads):
     """As a param that changes without making anything stale: Snakemake records none that depends on threads."""
     return num_workers(wildcards)
+
+
+# Threads of what judges a policy: what --cores 40 leaves beside another motion's training, so that both run at once.
+JUDGING = 8
+
+
+def tell_ending(logs):
+    """After all that Snakemake says: which motions are done, which failed, where and why."""
+    text = "".join(pathlib.Path(log).read_text(encoding="utf-8") for log in logs)
+    for line in ending(text, pathlib.Path.cwd()):
+        print(line, file=sys.stderr)

@@ -45,7 +45,7 @@ rule sim2sim:
         "results/{motion}/logs/sim2sim.log",
     conda:
         "../../environment.yml"
-    threads: num_workers
+    threads: JUDGING
     params:
         *code_of("q1pipe.stages.sim2sim"),
         robot=robot_sha,
@@ -78,7 +78,7 @@ rule evaluate:
         "results/{motion}/logs/evaluate.log",
     conda:
         "../../environment.yml"
-    threads: num_workers
+    threads: JUDGING
     params:
         *code_of("q1pipe.stages.evaluate"),
         robot=robot_sha,

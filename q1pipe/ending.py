@@ -1,0 +1,117 @@
+"""What came of a run of the workflow: which motions are done, which failed, at which stage and why.
+
+Snakemake removes what a failed stage wrote, so the reason is in the stage's log, and who failed in Snakemake's own.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+# Lines of Snakemake's log: a job begins, what belongs to it, a job failed (retried or not), a job is done.
+BEGINS = re.compile(r"(?:local)?rule (\w+):")
+FAILS = re.compile(r"Error in rule (\w+):")
+FIELD = re.compile(r"    (jobid|log|wildcards): (.*)")
+DONE = re.compile(r"Finished jobid: (\d+)")
+MOTION = re.compile(r"motion=(.*?)(?:, \w+=.*)?")
+STAMP = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d ")
+
+
+@dataclass
+class Job:
+    """A job of the workflow.
+
+    Attributes:
+        rule: what is made.
+        motion: for which motion; empty for all.
+        log: path of its log.
+        failed: it failed, and no later attempt did better.
+    """
+
+    rule: str
+    motion: str = ""
+    log: str = ""
+    failed: bool = False
+
+
+def jobs(text: str) -> list[Job]:
+    """The jobs that a log of Snakemake tells of, in the order in which they began."""
+    found: dict[str, Job] = {}
+    now, failing = Job(""), False
+    for line in text.splitlines():
+        if begins := BEGINS.fullmatch(line):
+            now, failing = Job(begins[1]), False
+        elif fails := FAILS.fullmatch(line):
+            now, failing = Job(fails[1]), True
+        elif done := DONE.match(line):
+            found.setdefault(done[1], Job("")).failed = False
+        elif field := FIELD.fullmatch(line):
+            key, value = field.groups()
+            if key == "jobid":
+                now = found.setdefault(value, now)
+                now.failed = failing
+            elif key == "wildcards" and (motion := MOTION.fullmatch(value)):
+                now.motion = motion[1]
+            elif key == "log":
+                now.log = value.removesuffix(" (check log file(s) for error details)")
+    return [job for job in found.values() if job.rule]
+
+
+def ending(text: str, folder: Path) -> list[str]:
+    """A line for each motion that a run dealt with, and for each failure its reason; none when nothing was to be done.
+
+    Args:
+        text: of Snakemake's log.
+        folder: where the workflow ran.
+    """
+    ran = jobs(text)
+    failed = {job.motion: job for job in reversed(ran) if job.failed}  # the first of each motion
+    motions = sorted({job.motion for job in ran if job.motion})
+    shared = failed.pop("", None)
+    if not motions and not shared:
+        return []
+    rows = [(motion, *_state(folder, motion, failed.get(motion), shared)) for motion in motions]
+    done = sum(ok for _, ok, _ in rows)
+    head = f"{done} of {len(motions)} motion{'s' * (len(motions) != 1)} done" if motions else "not done"
+    width = max(map(len, motions), default=0)
+    lines = [f"q1pipe: {head}"]
+    if shared:
+        lines += _failure(folder, shared, "  all motions  ")
+    for motion, _, state in rows:
+        before = f"  {motion:{width}}  "
+        lines += _failure(folder, failed[motion], before) if motion in failed else [before + state]
+    return lines
+
+
+def _state(folder: Path, motion: str, failed: Job | None, shared: Job | None) -> tuple[bool, str]:
+    """Whether a motion is done, and how it stands."""
+    if failed or shared:
+        return False, f"waits for {shared.rule}" if shared else ""
+    results = folder / "results" / motion
+    try:
+        verdict = json.loads((results / "eval.json").read_text(encoding="utf-8"))["verdict"]
+    except (OSError, ValueError, KeyError):
+        return True, "as far as was asked for"
+    page = next(name for name in ("report.html", "eval.json") if (results / name).exists())
+    return True, f"verdict: {verdict}  results/{motion}/{page}"
+
+
+def _failure(folder: Path, job: Job, before: str) -> list[str]:
+    """Stage, reason and where to read more."""
+    reason = why(folder / job.log) if job.log else "no log"
+    return [f"{before}FAILED at {job.rule}: {reason}", f"{'':{len(before)}}{job.log}".rstrip()]
+
+
+def why(log: Path) -> str:
+    """The first error in a stage's log, or else its last line."""
+    try:
+        lines = [STAMP.sub("", line, count=1) for line in log.read_text(encoding="utf-8").splitlines() if line.strip()]
+    except OSError:
+        lines = []
+    if not lines:
+        return "ended before it said anything: killed, or out of memory"
+    errors = [line for line in lines if line.startswith("ERROR ")]
+    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+    return errors[0] + more if errors else f"ended without saying why; its last words: {lines[-1]}"
