@@ -16,6 +16,8 @@ FAILS = re.compile(r"Error in rule (\w+):")
 FIELD = re.compile(r"    (jobid|log|wildcards): (.*)")
 DONE = re.compile(r"Finished jobid: (\d+)")
 MOTION = re.compile(r"motion=(.*?)(?:, \w+=.*)?")
+ERROR = re.compile(r"ERROR |(srun|slurmstepd): (error|fatal): ")  # ours, and SLURM's: time limit, memory, node
+NO_WORD = "ended before it said anything: killed, or out of memory"
 STAMP = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d ")
 
 
@@ -27,12 +29,14 @@ class Job:
         rule: what is made.
         motion: for which motion; empty for all.
         log: path of its log.
+        scheduler_log: path of what a cluster's scheduler wrote of a failed attempt; empty on one machine.
         failed: it failed, and no later attempt did better.
     """
 
     rule: str
     motion: str = ""
     log: str = ""
+    scheduler_log: str = ""
     failed: bool = False
 
 
@@ -54,8 +58,11 @@ def jobs(text: str) -> list[Job]:
                 now.failed = failing
             elif key == "wildcards" and (motion := MOTION.fullmatch(value)):
                 now.motion = motion[1]
+            elif key == "log" and not failing:
+                now.log = value
             elif key == "log":
-                now.log = value.removesuffix(" (check log file(s) for error details)")
+                more = value.removesuffix(" (check log file(s) for error details)").removeprefix(now.log)
+                now.scheduler_log = more.removeprefix(", ")
     return [job for job in found.values() if job.rule]
 
 
@@ -100,18 +107,21 @@ def _state(folder: Path, motion: str, failed: Job | None, shared: Job | None) ->
 
 def _failure(folder: Path, job: Job, before: str) -> list[str]:
     """Stage, reason and where to read more."""
-    reason = why(folder / job.log) if job.log else "no log"
-    return [f"{before}FAILED at {job.rule}: {reason}", f"{'':{len(before)}}{job.log}".rstrip()]
+    logs = [log for log in (job.log, job.scheduler_log) if log]
+    reason = why(*(folder / log for log in logs))
+    return [f"{before}FAILED at {job.rule}: {reason}", *(f"{'':{len(before)}}{log}" for log in logs)]
 
 
-def why(log: Path) -> str:
-    """The first error in a stage's log, or else its last line."""
-    try:
-        lines = [STAMP.sub("", line, count=1) for line in log.read_text(encoding="utf-8").splitlines() if line.strip()]
-    except OSError:
-        lines = []
-    if not lines:
-        return "ended before it said anything: killed, or out of memory"
-    errors = [line for line in lines if line.startswith("ERROR ")]
-    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
-    return errors[0] + more if errors else f"ended without saying why; its last words: {lines[-1]}"
+def why(*logs: Path) -> str:
+    """The first error in a stage's log or in what the scheduler wrote; where there is none, the first last line."""
+    last = ""
+    for log in logs:
+        try:
+            text = log.read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            continue
+        lines = [STAMP.sub("", line, count=1) for line in text.splitlines() if line.strip()]
+        if errors := [line for line in lines if ERROR.match(line)]:
+            return errors[0] + (f" (and {len(errors) - 1} more)" if len(errors) > 1 else "")
+        last = last or (lines[-1] if lines else "")
+    return f"ended without saying why; its last words: {last}" if last else NO_WORD

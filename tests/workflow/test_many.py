@@ -101,6 +101,8 @@ Error in rule train:
     message: None
     jobid: {number}
     log: results/{motion}/logs/train.log (check log file(s) for error details)
+    shell:
+        exec python
 """
 
 
@@ -116,6 +118,23 @@ def test_what_failed_first_and_was_done_by_a_retry_is_done(tmp_path: Path) -> No
         "  a     as far as was asked for",
         "  wave  FAILED at train: ERROR [nan] a — b (and 1 more)",
         "        results/wave/logs/train.log",
+    ]
+
+
+def test_what_the_scheduler_says_counts_where_the_stage_was_silent(tmp_path: Path) -> None:
+    logs = tmp_path / "results/wave/logs"
+    logs.mkdir(parents=True)
+    (logs / "train.log").write_text("2026-12-01 18:14:31 iteration 7\n")
+    outside = tmp_path / "7.log"
+    outside.write_text(
+        "Building DAG\nslurmstepd: error: *** JOB 7 ON n1 CANCELLED DUE TO TIME LIMIT ***\nWorkflowError:\n"
+    )
+    fail = FAIL.replace(" (check", f", {outside} (check").format(motion="wave", number=4)
+    assert ending(START.format(motion="wave", number=4) + fail, tmp_path) == [
+        "q1pipe: 0 of 1 motion done",
+        "  wave  FAILED at train: slurmstepd: error: *** JOB 7 ON n1 CANCELLED DUE TO TIME LIMIT ***",
+        "        results/wave/logs/train.log",
+        f"        {outside}",
     ]
 
 
