@@ -10,11 +10,10 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-# Lines of Snakemake's log: a job begins, what belongs to it, a job failed (retried or not), a job is done.
+# Lines of Snakemake's log: a job begins, or begins again; it failed, whether or not it is tried again; what is its own.
 BEGINS = re.compile(r"(?:local)?rule (\w+):")
 FAILS = re.compile(r"Error in rule (\w+):")
 FIELD = re.compile(r"    (jobid|log|wildcards): (.*)")
-DONE = re.compile(r"Finished jobid: (\d+)")
 MOTION = re.compile(r"motion=(.*?)(?:, \w+=.*)?")
 ERROR = re.compile(r"ERROR |(srun|slurmstepd): (error|fatal): ")  # ours, and SLURM's: time limit, memory, node
 NO_WORD = "ended before it said anything: killed, or out of memory"
@@ -49,8 +48,6 @@ def jobs(text: str) -> list[Job]:
             now, failing = Job(begins[1]), False
         elif fails := FAILS.fullmatch(line):
             now, failing = Job(fails[1]), True
-        elif done := DONE.match(line):
-            found.setdefault(done[1], Job("")).failed = False
         elif field := FIELD.fullmatch(line):
             key, value = field.groups()
             if key == "jobid":

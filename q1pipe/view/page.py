@@ -76,6 +76,7 @@ class Page:
         self.row.on_update(self._scrub)
         self.speed = gui.add_dropdown("Speed", tuple(SPEEDS), initial_value="× 1")
         self.beside = gui.add_dropdown("Reference", (OVERLAID, BESIDE, HIDDEN), initial_value=OVERLAID)
+        self.beside.visible = first.reference is not None
         self.contacts = gui.add_checkbox("Contacts", True)
         self.follow = gui.add_checkbox("Follow", False, hint="keep the robot in the middle")
         self.environment = gui.add_slider("Environment", 0, max(1, len(self.recordings) - 1), 1, 0)
