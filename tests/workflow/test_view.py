@@ -1,6 +1,10 @@
 """`q1pipe view` on what the workflow really made: the page's scene, its controls, and what a browser draws of it."""
 
 import io
+import os
+import re
+import signal
+import subprocess
 import sys
 import time
 import urllib.request
@@ -132,6 +136,33 @@ def test_what_cannot_be_shown_is_said(built: Project, monkeypatch: pytest.Monkey
     monkeypatch.setitem(sys.modules, "viser", None)
     with pytest.raises(Q1Error, match='viser is not installed.*pip install "viser'):
         command.run(NAME, results, SECTIONS, "127.0.0.1", ANY_PORT)
+
+
+def test_command_says_its_address_serves_it_and_ends_with_ctrl_c(built: Project) -> None:
+    command = [sys.executable, "-m", "q1pipe", "view", NAME, f"--port={ANY_PORT}"]
+    process = subprocess.Popen(
+        command,
+        cwd=built.folder,
+        env={**os.environ, "PYTHONPATH": str(built.folder)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    try:
+        said = process.stderr.readline()
+        address = re.match(r"http://127.0.0.1:\d+", said)
+        assert address, said + process.stderr.read()
+        assert f"shows {NAME}: the policy in sim2sim" in said
+        with urllib.request.urlopen(address[0]) as answer:
+            assert answer.status == 200
+        process.send_signal(signal.SIGINT)
+        rest = process.communicate(timeout=30)[1]
+        assert process.returncode == 0
+        assert "ended" in rest
+        assert "Traceback" not in rest
+    finally:
+        process.kill()
 
 
 @pytest.mark.slow
