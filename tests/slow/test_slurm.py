@@ -16,7 +16,7 @@ from q1pipe.learn.trainer import TIME_COLUMNS
 from tests.slow.slurm import MISSING, Slurm
 from tests.workflow.project import TINY, copy
 
-ITERATIONS = 150
+ITERATIONS, SAVED = 150, 20
 PROFILE = "profiles/slurm"
 
 
@@ -51,7 +51,7 @@ def test_two_motions_at_once_one_preempted_and_resumed(tmp_path: Path) -> None:
     for name in ("walk", "wave"):
         shutil.copy(project.folder / "config/getUp.npz", project.folder / f"config/{name}.npz")
     tiny = yaml.safe_load(TINY.read_text(encoding="utf-8"))
-    tiny["train"] |= {"max_iterations": ITERATIONS, "save_interval": 20, "best_episodes": 2}
+    tiny["train"] |= {"max_iterations": ITERATIONS, "save_interval": SAVED, "best_episodes": 2}
     (project.folder / "tiny.yaml").write_text(yaml.safe_dump(tiny), encoding="utf-8")
     results = project.folder / "results"
     targets = ["results/walk/train.json", "results/wave/sim2sim.json"]
@@ -77,7 +77,11 @@ def test_two_motions_at_once_one_preempted_and_resumed(tmp_path: Path) -> None:
             wait(lambda: slurm.job("rule_train_wildcards_walk")["Restarts"] == "1", "preempted", 120)
             stopped_at = len(live("walk"))
             print("preempted after iteration", stopped_at)
-            assert snakemake.wait(900) == 0, (tmp_path / "snakemake.txt").read_text()
+            lowest = stopped_at
+            while snakemake.poll() is None:
+                lowest = min(lowest, len(live("walk")))
+                time.sleep(0.2)
+            assert snakemake.returncode == 0, (tmp_path / "snakemake.txt").read_text()
             ends = {name: slurm.job(f"rule_train_wildcards_{name}") for name in ("walk", "wave")}
         finally:
             snakemake.terminate()
@@ -89,9 +93,7 @@ def test_two_motions_at_once_one_preempted_and_resumed(tmp_path: Path) -> None:
     tables = {name: rows(results / name / "train.csv") for name in ("walk", "wave")}
     assert [int(row["iteration"]) for row in tables["walk"]] == list(range(1, ITERATIONS + 1))
     assert tables["walk"] == tables["wave"]  # two names of one clip: the numbers of the one that nobody disturbed
-    log = next((results / "walk/runs").glob("*/train.log")).read_text(encoding="utf-8")
-    print(log)
-    assert log.count("the same command goes on from") == 1
+    assert lowest >= SAVED  # it went on; SLURM may kill before all is saved, then from the last regular checkpoint
     assert (results / "wave/sim2sim.json").exists()
     for name in ("walk", "wave"):
         assert (results / name / "logs/train.log").exists()

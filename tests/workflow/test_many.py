@@ -66,11 +66,11 @@ def test_motions_share_the_accelerators_and_overlap_in_the_rest(fresh: Project, 
     break_clip(fresh, "broken")
     shutil.copy(fresh.folder / "config/getUp.npz", fresh.folder / "config/wave.npz")
     longer = "motions={wave: {train: {max_iterations: 60}}}"
-    targets = [f"results/{motion}/train.json" for motion in ("broken", "getUp", "wave")] if accelerators > 1 else []
+    last = "sim2sim" if accelerators == 1 else "train"
+    targets = [f"results/{motion}/{last}.json" for motion in ("broken", "getUp", "wave")]
     result = fresh.snakemake(*targets, "--resources", f"npu={accelerators}", "--config", longer, cores=16)
     assert "q1pipe: 2 of 3 motions done" in result.stdout, result.stdout
     ran = spans(result.stdout)
-    last = "train" if accelerators > 1 else "package"
     assert {(last, "getUp"), (last, "wave")} <= set(ran)
     busy = [span for (rule, _), span in ran.items() if rule in ON_ACCELERATOR]
     assert len(busy) == 5
@@ -84,7 +84,7 @@ def test_motions_share_the_accelerators_and_overlap_in_the_rest(fresh: Project, 
             for trained in ("getUp", "wave")
             if motion == other[trained] and together(span, ran["train", trained]) > timedelta(0)
         ]
-        assert set(beside) & {"export", "sim2sim", "evaluate", "reference_video", "policy_video"}
+        assert set(beside) & {"export", "sim2sim"}
     else:
         assert together(ran["train", "getUp"], ran["train", "wave"]) > timedelta(0)
 
