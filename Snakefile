@@ -25,6 +25,14 @@ include: "workflow/rules/deploy.smk"
 include: "workflow/rules/package.smk"
 
 
+onsuccess:
+    tell_ending(log)
+
+
+onerror:
+    tell_ending(log)
+
+
 localrules:
     all,
     clean,

@@ -487,6 +487,21 @@ def unlock(results: Results = Path("results")) -> None:
         unlock(results)
 
 
+@app.command()
+def view(
+    what: Annotated[str, typer.Argument(help="a motion, or diverged_*.npz of a training run")],
+    results: Results = Path("results"),
+    config: ConfigFiles = None,
+    host: Annotated[str, typer.Option(help="address to listen at; 0.0.0.0: others can look, too")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65535, help="the first free one from this on is taken")] = 8080,
+) -> None:
+    """Look at reference and policy in the browser, and push the policy about."""
+    with _reported():
+        from q1pipe.view import command
+
+        command.run(what, results, _sections(Path(f"{what}.npz"), config, None), host, port)
+
+
 def _show(table: Table, nothing: str) -> None:
     """Print a table with nothing cut or folded: where the terminal is narrower, that breaks the lines."""
     from rich.console import Console

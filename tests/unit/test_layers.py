@@ -37,6 +37,7 @@ MAY_IMPORT = {
     "cores": set(),
     "stopping": set(),
     "runfolder": {"errors"},
+    "ending": set(),
     "robot": BASE,
     "motion": BASE | {"robot"},
     "sim": BASE | {"robot", "motion"},
@@ -48,7 +49,8 @@ MAY_IMPORT = {
     "runs": BASE,
     "status": BASE | {"runs"},
     "control": BASE | {"runs"},
-    "cli": BASE | {"robot", "motion", "report", "stages", "runs", "status", "control"},
+    "view": BASE | {"robot", "motion", "metrics", "deploy", "stages", "runs"},
+    "cli": BASE | {"robot", "motion", "report", "stages", "runs", "status", "control", "view"},
     "__main__": {"cli"},
 }
 NEVER_TORCH = [
@@ -63,6 +65,7 @@ NEVER_TORCH = [
     "cores",
     "stopping",
     "runfolder",
+    "ending",
     "robot",
     "motion",
     "sim",
@@ -71,6 +74,7 @@ NEVER_TORCH = [
     "runs",
     "status",
     "control",
+    "view",
 ]
 MODULES = sorted(p for p in PACKAGE.rglob("*.py") if p.read_text(encoding="utf-8").strip())
 
@@ -123,6 +127,12 @@ def test_sim2sim_shares_neither_simulation_nor_learner_nor_torch_with_training()
     for name in used:
         path = PACKAGE.joinpath(*name.split(".")[1:]).with_suffix(".py")
         assert not {"torch", "onnx"} & roots(path), name
+
+
+def test_view_runs_policies_without_the_simulation_and_the_learner_of_training() -> None:
+    used = {line.partition("@")[0] for line in code_of("q1pipe.view.command")}
+    assert "q1pipe.deploy.worlds" in used
+    assert not {"sim", "learn"} & {name.split(".")[1] for name in used - {"q1pipe"}}
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(PACKAGE)))

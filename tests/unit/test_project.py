@@ -12,7 +12,8 @@ ROOT = Path(__file__).parents[2]
 def test_conda_environment_and_package_ask_for_the_same() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     conda = yaml.safe_load((ROOT / "environment.yml").read_text(encoding="utf-8"))["dependencies"]
-    assert sorted(conda[-1]["pip"]) == sorted(project["dependencies"])
+    wanted = [*project["dependencies"], *project["optional-dependencies"]["view"]]
+    assert sorted(conda[-1]["pip"]) == sorted(wanted)
 
 
 def test_conda_environment_for_the_npu_and_the_extra_ask_for_the_same() -> None:

@@ -8,7 +8,6 @@ import inspect
 import json
 import os
 import pathlib
-import re
 import sys
 
 from snakemake.exceptions import WorkflowError
@@ -29,6 +28,7 @@ os.environ.update(
 )
 
 from q1pipe.config import Settings, of_arguments, of_file, settings_of
+from q1pipe.ending import ending, last_words
 from q1pipe.errors import ConfigError, error
 from q1pipe.files import write_json
 from q1pipe.provenance import code_of, file_sha, files_of, mjcf_sha
@@ -58,7 +58,9 @@ def _sources():
                 f"did you mean {beside[n]}?"
                 for n in difflib.get_close_matches(clip.rpartition("/")[2].lower(), beside, 1)
             ]
-            missing = error("motion-missing", "Q1_MOTION", f"{clip} is not there", "a motion file", *(near or ["mend the path"]))
+            missing = error(
+                "motion-missing", "Q1_MOTION", f"{clip} is not there", "a motion file", *(near or ["mend the path"])
+            )
             raise WorkflowError(str(missing))
         found[pathlib.Path(clip).stem] = [clip]
     twice = [
@@ -182,20 +184,12 @@ def untracked_workers(wildcards, threads):
     return num_workers(wildcards)
 
 
-# In the place of show-failed-logs, which prints all of a log, hours of training as well.
-LAST_LINES = 20
+# Threads of what judges a policy: what --cores 40 leaves beside another motion's training, so that both run at once.
+JUDGING = 8
 
 
-def _ends_of_failed_logs(of_snakemake):
-    """The path and the last lines of each log that Snakemake's own log names for a job that failed."""
-    for log in of_snakemake:
-        text = pathlib.Path(log).read_text(encoding="utf-8", errors="replace")
-        for path in dict.fromkeys(re.findall(r"^ +log: (.+) \(check log file", text, re.MULTILINE)):
-            if os.path.exists(path):
-                lines = pathlib.Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
-                yield "\n".join([f"The end of {path}:", *(f"    {line}" for line in lines[-LAST_LINES:])])
-
-
-onerror:
-    for end in _ends_of_failed_logs(log):
-        logger.error(end)
+def tell_ending(logs):
+    """After all that Snakemake says: the ends of failed logs; which motions are done, which failed, where and why."""
+    text = "".join(pathlib.Path(log).read_text(encoding="utf-8", errors="replace") for log in logs)
+    for line in (*last_words(text, pathlib.Path.cwd()), *ending(text, pathlib.Path.cwd())):
+        print(line, file=sys.stderr)

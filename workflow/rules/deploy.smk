@@ -45,7 +45,7 @@ rule sim2sim:
         "results/{motion}/logs/sim2sim.log",
     conda:
         "../../environment.yml"
-    threads: num_workers
+    threads: JUDGING
     params:
         *code("q1pipe.stages.sim2sim"),
         **settings(
@@ -78,7 +78,7 @@ rule evaluate:
         "results/{motion}/logs/evaluate.log",
     conda:
         "../../environment.yml"
-    threads: num_workers
+    threads: JUDGING
     params:
         *code("q1pipe.stages.evaluate"),
         **settings("robot", "train", "evaluate", "sim2sim.max_gap"),

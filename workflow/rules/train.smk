@@ -13,6 +13,7 @@ rule smoke:
         json="results/{motion}/smoke.json",
     log:
         "results/{motion}/logs/smoke.log",
+    priority: 1  # before what is small: the accelerator is what all motions wait for
     conda:
         "../../environment.yml"
     threads: num_workers
@@ -40,6 +41,7 @@ rule train:
         json="results/{motion}/train.json",
     log:
         "results/{motion}/logs/train.log",
+    priority: 1  # before what is small: the accelerator is what all motions wait for
     conda:
         "../../environment.yml"
     threads: num_workers
