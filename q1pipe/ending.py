@@ -65,7 +65,7 @@ def jobs(text: str) -> list[Job]:
 
 
 def last_words(text: str, folder: Path) -> list[str]:
-    """The last lines of each log of a job that failed, with its path. Snakemake would print all of it, hours of training.
+    """The last lines of each log of a job that failed, with its path; all of it may be hours of training.
 
     Args:
         text: of Snakemake's log.
