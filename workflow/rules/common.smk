@@ -166,7 +166,14 @@ def settings(*keys):
 
 
 def _text(place):
-    """A params function; its signature is told, because Snakemake looks it up thrice for each setting of each job."""
+    """A setting as a param: text where it is the same for all motions, else a function.
+
+    Snakemake calls each function for each job, and looks up its signature thrice: with many motions that is most of the
+    time of a dry run. Text with braces would be filled in with wildcards.
+    """
+    everywhere = {SETTINGS.text(motion, place) for motion in ("", *SETTINGS.overrides)}
+    if len(everywhere) == 1 and not {"{", "}"} & set(*everywhere):
+        return everywhere.pop()
 
     def text(wildcards):
         return SETTINGS.text(wildcards.get("motion"), place)
