@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 
 FORMAT = 1
 EPISODES = 100  # finished episodes behind ep_ret and ep_len, as in rsl_rl
+STORM_STEPS, STORM_ITERATIONS = 2, 5  # a median episode that ends so soon, for so long, is no training
 RESTORATIONS = 3  # of a run whose numbers went bad
 BEST = "model_best.pt"
 JUDGED = ("score", "success", "finish", "finish_disturbed", "mean_rew", "ep_ret", "ep_len")
@@ -144,7 +145,7 @@ class Trainer:
         self.lengths: deque[int] = deque(maxlen=EPISODES)
         self.best: dict[str, float] = {}
         self.unsaved_best: dict[str, Any] = {}
-        self.restored = self.saved = 0
+        self.restored = self.saved = self.storm = 0
         self.stop = stop or Stopping()
         self.full: set[str] = set()  # names of what found no room on the disk
 
@@ -164,7 +165,7 @@ class Trainer:
         Raises:
             Stopped: asked to stop.
             DivergedError: numbers went bad too often.
-            Q1Error: a worker failed, or the last checkpoint finds no room on the disk.
+            Q1Error: a worker failed, episodes end at once, or the last checkpoint finds no room on the disk.
         """
         with self.stop.interruptible():
             self.begin()
@@ -187,6 +188,7 @@ class Trainer:
                         good["best"] = dict(self.best)
                 self.good = good
                 self.write(row, judged)
+                self.require_episodes(row)
                 progress.line(self.iteration, row)
                 if due:
                     self.save()
@@ -213,6 +215,26 @@ class Trainer:
         if state["threads"] != (now := torch.get_num_threads()):
             said = f"{now} threads compute, {state['threads']} did before: the last digits may differ"
             log.warning(warn("threads", str(path), said, action="the same --cores for the same digits"))
+
+    def require_episodes(self, row: dict[str, float]) -> None:
+        """Stop where episodes end as soon as they begin, for some iterations: nothing can be learned from them.
+
+        Raises:
+            Q1Error: names the causes.
+        """
+        failed = 1 - row["end_motion_end"] - row["end_time_out"]  # short clips end early too, and may
+        at_once = bool(self.lengths) and float(np.median(self.lengths)) <= STORM_STEPS and failed > 0.5
+        self.storm = self.storm + 1 if at_once else 0
+        if self.storm < STORM_ITERATIONS:
+            return
+        ends = sorted(((row[f"end_{cause}"], cause) for cause in self.causes), reverse=True)
+        causes = ", ".join(f"{cause} {share:.0%}" for share, cause in ends if share > 0)
+        found = f"for {self.storm} iterations the median episode was {np.median(self.lengths):g} steps: {causes}"
+        where, action = (
+            f"{self.folder}: iteration {self.iteration}",
+            "look at train.termination, and `q1pipe check` the clip",
+        )
+        raise Q1Error(error("termination-storm", where, found, f"more than {STORM_STEPS} steps", action))
 
     def advance(self) -> tuple[dict[str, float], dict[str, Any]]:
         """One iteration: its row of train.csv but for wall_s, and the state after it.

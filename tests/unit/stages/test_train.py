@@ -17,7 +17,17 @@ import torch
 import yaml
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from q1pipe.config import DeviceCfg, PolicyCfg, PpoCfg, RandomizationCfg, ResetCfg, RobotCfg, SmokeCfg, TrainCfg
+from q1pipe.config import (
+    DeviceCfg,
+    PolicyCfg,
+    PpoCfg,
+    RandomizationCfg,
+    ResetCfg,
+    RobotCfg,
+    SmokeCfg,
+    TerminationCfg,
+    TrainCfg,
+)
 from q1pipe.errors import Q1Error
 from q1pipe.learn.policy import Policy
 from q1pipe.learn.trainer import TIME_COLUMNS, Trainer
@@ -271,6 +281,14 @@ def test_halves_in_turn_on_the_cpu_are_bit_identical_to_one_after_the_other(stag
         assert Stage(tmp_path / "plain", stage.motion).run(halves) == in_turn
     finally:
         train.WorkerPool = original
+
+
+def test_episodes_that_end_at_once_stop_training(stage: Stage):
+    tight = TINY.model_copy(update={"termination": TerminationCfg(anchor_z=1e-5), "max_iterations": 20})
+    found = r"termination-storm\].*iteration 5 .*for 5 iterations the median episode was 1 steps: anchor_z"
+    with pytest.raises(Q1Error, match=found):
+        stage.run(tight)
+    assert (stage.runs[0] / "model_5.pt").exists()
 
 
 @pytest.mark.parametrize("rate", [10.0, 1e30])
