@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from q1pipe import cores
 from q1pipe.config import DeviceCfg, PolicyCfg, PpoCfg, RobotCfg, SmokeCfg, TrainCfg
 from q1pipe.errors import Q1Error
 from q1pipe.learn import checkpoint
@@ -90,7 +91,8 @@ def go(device: torch.device, folder: Path, cfg: TrainCfg, trainer: type = Traine
     before = train.Trainer, train.WorkerPool
     train.Trainer, train.WorkerPool = trainer, pool
     try:
-        return train.train(RobotCfg(), robot, path, Clip.load(path), cfg, device, folder, {}, None, Stopping())
+        of = (RobotCfg(), robot, path, Clip.load(path), cfg, cores.available())
+        return train.train(*of, device, folder, {}, None, Stopping())
     finally:
         train.Trainer, train.WorkerPool = before
 

@@ -149,7 +149,8 @@ def test_the_command_writes_into_results_only_whatever_it_is_given(files, tmp_pa
     assert _outside_results(tmp_path) == before
     folder = tmp_path / "results/wave"
     made = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}
-    assert made == (set(outs.values()) if result.exit_code == 0 else {"motion.json", "logs/motion.log"})
+    logs = {"logs/motion.log", "logs/.motion.log"}
+    assert made == logs | ({"motion.npz", "motion.json", "motion.svg"} if result.exit_code == 0 else {"motion.json"})
 
 
 def _outside_results(folder):
