@@ -159,6 +159,7 @@ class PpoCfg(Section):
     gamma: Share = 0.99
     lam: Share = 0.95
     max_grad_norm: Positive = 1.0
+    bfloat16: bool = Field(False, description="networks of the update in bfloat16: fast where the processor has it")
 
 
 class PolicyCfg(Section):

@@ -105,3 +105,17 @@ def test_update_is_reproducible_and_float32():
         states.append([p.detach().clone() for p in learner.policy.parameters()])
         assert all(p.dtype == torch.float32 for p in [*learner.policy.parameters(), *learner.critic.parameters()])
     assert all(torch.equal(a, b) for a, b in zip(*states, strict=True))
+
+
+def test_bfloat16_rounds_the_networks_and_nothing_else():
+    # one mini-batch without a step in between: losses are those of the same networks, up to 8 bits of mantissa
+    found = {}
+    for half in (False, True):
+        learner = ppo(bfloat16=half, epochs=1, mini_batches=1)
+        batch = batch_of(learner)
+        found[half] = learner.update(batch)
+        for p in (*learner.policy.parameters(), *learner.critic.parameters()):
+            assert p.dtype == p.grad.dtype == torch.float32
+    assert found[True]["value_loss"] != found[False]["value_loss"]
+    assert found[True]["value_loss"] == pytest.approx(found[False]["value_loss"], rel=1e-2)
+    assert found[True]["kl"] < 1e-3  # old means were computed in float32
