@@ -28,6 +28,8 @@ Options = dict[str, Any]
 Entries = list[dict[str, Any]]
 OURS = "q1pipe"
 HALF = {"bfloat16": True}
+EPISODES = 32  # that judge quality
+TABLE = "{:30} {:26} {:>9} {:>9} {:>9}  {:>11}  {}"
 
 
 def loop(o: Options, files: Path) -> Entries:
@@ -59,7 +61,7 @@ def loop(o: Options, files: Path) -> Entries:
 
 
 def collection(o: Options, files: Path) -> Entries:
-    """Steps of the Q1's physics alone, by two ways to have many simulations, against q1pipe's step with all its task."""
+    """Steps of the Q1's physics alone, by two ways to many simulations; q1pipe's step has all the task in it."""
     python = python_of("gymnasium", o["cache"], {"mujoco": version("mujoco")})
     entries = []
     few = min(o["envs"], o["processes"])
@@ -103,9 +105,9 @@ def time_to_quality(o: Options, files: Path) -> Entries:
     settings["train"] |= {"save_interval": o["judge_every"], "best_episodes": 1}
     made = load_settings(json.dumps(settings))
     robot, clip = Robot.load(made["robot"]), g1.squat(Robot.load(made["robot"]))
-    watched = {"iterations": o["judge_every"], "play": 32}
+    watched = {"iterations": o["judge_every"], "play": EPISODES}
     asked = {
-        OURS: (sys.executable, "run_q1pipe.py", ours | watched | {"settings": settings, "folder": str(folder(files, "q"))}),
+        OURS: (sys.executable, "run_q1pipe.py", ours | watched | {"settings": settings, "folder": str(files)}),
         "UniLab": (python, "run_unilab.py", shared | watched),
     }
     entries = []
@@ -117,11 +119,11 @@ def time_to_quality(o: Options, files: Path) -> Entries:
                 curve.append({"seconds": spent, **quality(Path(wanted["trajectory"]), robot, clip)})
                 typer.echo(f"  {name:10} {spent:6.0f} s  " + "  ".join(f"{k} {v:.3f}" for k, v in curve[-1].items()))
         reached = curve[-1]["score"] >= o["goal"]
-        entries.append({"contest": f"time to score {o['goal']}", "contestant": name, "reached": reached, "curve": curve})
+        unit = "s" if reached else "s, not reached"
+        entries.append({"contest": f"time to score {o['goal']}", "contestant": name, "unit": unit, "curve": curve})
     ours_s, theirs_s = (e["curve"][-1]["seconds"] for e in entries)
     for entry, ratio in zip(entries, (1.0, theirs_s / ours_s), strict=True):
-        entry |= {"unit": "s" if entry["reached"] else "s, not reached", "median": entry["curve"][-1]["seconds"]}
-        entry |= {"ratio": ratio}
+        entry |= {"median": entry["curve"][-1]["seconds"], "ratio": ratio}
     return entries
 
 
@@ -216,10 +218,10 @@ def main(
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps(results, indent=1), encoding="utf-8")
     typer.echo(f"\n{machine}; medians of {rounds_} rounds; {out}\n")
-    typer.echo(f"{'contest':30} {'contestant':26} {'median':>9} {'lowest':>9} {'highest':>9}  {'q1pipe ÷ it':>11}  unit")
+    typer.echo(TABLE.format("contest", "contestant", "median", "lowest", "highest", "q1pipe ÷ it", "unit"))
     for e in results["entries"]:
-        ends = "".join(f" {e[k]:9.0f}" if k in e else " " * 10 for k in ("lowest", "highest"))
-        typer.echo(f"{e['contest']:30} {e['contestant']:26} {e['median']:9.0f}{ends}  {e['ratio']:11.2f}  {e['unit']}")
+        figures = [f"{e[k]:.0f}" if k in e else "" for k in ("median", "lowest", "highest")]
+        typer.echo(TABLE.format(e["contest"], e["contestant"], *figures, f"{e['ratio']:.2f}", e["unit"]))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""q1pipe's worker pool on the whole task: physics, rewards, terminations, resets, pushes, observations. q1pipe's Python.
+"""q1pipe's worker pool on the whole task: physics, rewards, terminations, resets, pushes, observations.
 
-Actions are made between the steps and not timed, as for the others.
+Runs in q1pipe's Python. Actions are made between the steps and not timed, as for the others.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`mujoco.rollout`, one call for each control step, as a policy needs it. Its states and sensors come back; nothing else.
+"""`mujoco.rollout`, one call for each control step, as a policy needs it: states and sensors come back, nothing else.
 
 No rewards, terminations, resets or observations are made of them. Runs in a Python of its own.
 """

@@ -13,10 +13,9 @@ from typing import Any
 
 import numpy as np
 import torch
+import unilab
 from hydra import compose, initialize_config_dir
 from serve import Answer, options, quiet, serve
-
-import unilab
 
 
 class Contest:
