@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -99,10 +100,13 @@ def update(o: Options, files: Path) -> Entries:
 
 
 def time_to_quality(o: Options, files: Path) -> Entries:
-    """Training time, without starting up and without judging, until the clip is tracked as well as asked for."""
+    """Training time until both track the clip equally well: as well as the worse of them ever does in its minutes.
+
+    Starting up and judging do not count. It is judged every few iterations, the untrained policy is not.
+    """
     python, shared, ours = g1_task(o, files)
     settings = with_ppo(g1_settings(o, plain=False), {})
-    settings["train"] |= {"save_interval": o["judge_every"], "best_episodes": 1}
+    settings["train"] |= {"save_interval": o["judge_every"]}
     made = load_settings(json.dumps(settings))
     robot, clip = Robot.load(made["robot"]), g1.squat(Robot.load(made["robot"]))
     watched = {"iterations": o["judge_every"], "play": EPISODES}
@@ -110,21 +114,36 @@ def time_to_quality(o: Options, files: Path) -> Entries:
         OURS: (sys.executable, "run_q1pipe.py", ours | watched | {"settings": settings, "folder": str(files)}),
         "UniLab": (python, "run_unilab.py", shared | watched),
     }
-    entries = []
-    for name, (interpreter, script, wanted) in asked.items():
-        curve, spent = [], 0.0
-        with Contestant(name, interpreter, script, wanted) as contestant:
-            while spent < 60 * o["cap"] and (not curve or curve[-1]["score"] < o["goal"]):
-                spent += contestant.turn()["seconds"]
-                curve.append({"seconds": spent, **quality(Path(wanted["trajectory"]), robot, clip)})
-                typer.echo(f"  {name:10} {spent:6.0f} s  " + "  ".join(f"{k} {v:.3f}" for k, v in curve[-1].items()))
-        reached = curve[-1]["score"] >= o["goal"]
-        unit = "s" if reached else "s, not reached"
-        entries.append({"contest": f"time to score {o['goal']}", "contestant": name, "unit": unit, "curve": curve})
-    ours_s, theirs_s = (e["curve"][-1]["seconds"] for e in entries)
-    for entry, ratio in zip(entries, (1.0, theirs_s / ours_s), strict=True):
-        entry |= {"median": entry["curve"][-1]["seconds"], "ratio": ratio}
-    return entries
+    curves: dict[str, list[dict[str, float]]] = {name: [] for name in asked}
+    with ExitStack() as stack:
+        contestants = [stack.enter_context(Contestant(name, *what)) for name, what in asked.items()]
+        while turns := [c for c in contestants if spent(curves[c.name]) < 60 * o["cap"]]:
+            for contestant in turns:
+                curve, seconds = curves[contestant.name], contestant.turn()["seconds"]
+                played = Path(asked[contestant.name][2]["trajectory"])
+                curve.append({"seconds": spent(curve) + seconds, **quality(played, robot, clip)})
+                said = "  ".join(f"{k} {v:.3f}" for k, v in curve[-1].items())
+                typer.echo(f"  {contestant.name:10} {said}")
+    target = min(max(point["score"] for point in curve) for curve in curves.values())
+    took = {
+        name: next(point["seconds"] for point in curve if point["score"] >= target) for name, curve in curves.items()
+    }
+    return [
+        {
+            "contest": f"time to score {target:.3f}",
+            "contestant": name,
+            "unit": "s of training",
+            "median": took[name],
+            "ratio": took[name] / took[OURS],
+            "curve": curve,
+        }
+        for name, curve in curves.items()
+    ]
+
+
+def spent(curve: list[dict[str, float]]) -> float:
+    """Seconds of training so far."""
+    return curve[-1]["seconds"] if curve else 0.0
 
 
 CONTESTS: dict[str, Callable[[Options, Path], Entries]] = {
@@ -193,14 +212,14 @@ def main(
     rounds_: Annotated[int, typer.Option("--rounds", help="after one that does not count")] = 5,
     processes: Annotated[int, typer.Option(help="most environments that get a process each")] = 64,
     cap: Annotated[float, typer.Option(help="minutes of training for quality, each")] = 4.0,
-    goal: Annotated[float, typer.Option(help="score of quality")] = 0.9,
     judge_every: Annotated[int, typer.Option(help="iterations, for quality")] = 5,
     cache: Annotated[Path, typer.Option(help="environments of the peers")] = CACHE,
     out: Annotated[Path, typer.Option(help="results")] = Path("results/peers.json"),
 ) -> None:
     """Run contests between q1pipe and its peers."""
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # contestants are to end with it
     o: Options = {"envs": envs, "steps": steps, "hidden": [int(h) for h in hidden.split(",")], "rounds": rounds_}
-    o |= {"processes": processes, "cap": cap, "goal": goal, "judge_every": judge_every, "cache": cache.absolute()}
+    o |= {"processes": processes, "cap": cap, "judge_every": judge_every, "cache": cache.absolute()}
     machine = f"{cpu_name()}, {cores.available()} cores"
     results: dict[str, Any] = {"machine": machine, "date": time.strftime("%Y-%m-%d %H:%M"), "skipped": {}}
     results |= {"options": {k: v if k != "cache" else str(v) for k, v in o.items()}, "entries": []}

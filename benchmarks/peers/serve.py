@@ -5,13 +5,17 @@ Only the standard library, because it is imported under every peer's own Python.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable
 from typing import Any
 
 Answer = dict[str, Any]
+
+PR_SET_PDEATHSIG = 1  # of Linux's prctl
 
 
 def options() -> dict[str, Any]:
@@ -20,7 +24,9 @@ def options() -> dict[str, Any]:
 
 
 def quiet() -> int:
-    """Send everything printed from now on to stderr; returns the descriptor that the parent reads."""
+    """Send everything printed from now on to stderr, and end with the parent; returns the descriptor that it reads."""
+    if sys.platform == "linux":  # stopped or busy, it would not see that its stdin ends
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     sys.stdout.flush()
     answers = os.dup(1)
     os.dup2(2, 1)
