@@ -1,4 +1,4 @@
-"""Proximal policy optimisation, as rsl_rl does it: clipped losses, KL-adaptive learning rate, all in float32."""
+"""Proximal policy optimisation, as rsl_rl does it: clipped losses, KL-adaptive learning rate."""
 
 from __future__ import annotations
 

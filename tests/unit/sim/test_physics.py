@@ -176,6 +176,7 @@ def test_geom_heights_are_those_of_mujocos_geoms(physics, robot):
     stand(physics)
     shake(physics, 5)
     data = physics.batch.get_data(1)
+    mujoco.mj_kinematics(physics.batch.model, data)
     assert physics.geom_heights()[1] == pytest.approx(robot.lowest(data), abs=1e-9)
 
 
