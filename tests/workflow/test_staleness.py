@@ -334,6 +334,8 @@ def test_motion_stage_depends_only_on_the_training_settings_that_its_rule_tracks
         "seeds": (5, 6),
         "episode_seconds": 1.0,
         "best_episodes": 1,
+        "half_batches": True,
+        "autocast": "bf16",
         "ppo": PpoCfg(epochs=1),
         "policy": PolicyCfg(skip=False),
         "reward": RewardCfg(action_rate=-5.0),
