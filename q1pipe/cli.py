@@ -388,6 +388,8 @@ def bench(
             tried = [int(word) for word in workers.split(",") if word]
         except ValueError:
             raise ConfigError(error("workers", "--workers", workers, "numbers such as 8,16,32")) from None
+        for chatty in ("q1pipe.stages.train", "q1pipe.learn.trainer"):
+            logging.getLogger(chatty).setLevel(logging.WARNING)
         record = stage.run(source, _sections(source, config, None), tried, rounds, out)
         for table in stage.tables(record):
             Console().print(table)

@@ -104,8 +104,6 @@ def run(source: Path, sections: Sections, workers: Sequence[int], rounds: int, o
         raise ConfigError(
             error("workers", "--workers", str(bad[0]), f"divisors of train.num_envs, {cfg.num_envs}", "choose others")
         )
-    for chatty in ("q1pipe.stages.train", "q1pipe.learn.trainer"):
-        logging.getLogger(chatty).setLevel(logging.WARNING)
     robot = Robot.load(sections.robot)
     with tempfile.TemporaryDirectory(prefix="q1pipe-bench-") as name:
         folder = Path(name)

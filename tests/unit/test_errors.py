@@ -66,7 +66,8 @@ def test_mistake_ends_with_code_2_its_lines_and_no_traceback(tmp_path: Path) -> 
     assert result.returncode == 2
     lines = result.stderr.splitlines()
     assert len(lines) == 2
-    assert lines[0] == "[wave] ERROR [config] --settings: motion.max_carried — -1 — greater than or equal to 0"
+    written = "greater than or equal to 0 — write motion: {max_carried: 0.5}"
+    assert lines[0] == f"[wave] ERROR [config] --settings: motion.max_carried — -1 — {written}"
     assert lines[1].startswith("[wave] ERROR [config] --settings: motion.max_carryed — unknown key")
     logged = log.read_text(encoding="utf-8").splitlines()
     assert [line[20:] for line in logged] == [line.removeprefix("[wave] ") for line in lines]

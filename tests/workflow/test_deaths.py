@@ -81,7 +81,7 @@ def test_one_run_dies_again_and_again(start) -> None:
     said = (run.results / "logs/train.log").read_text().splitlines()
     assert len(said) > 20
     shown = "".join(f"    {line}\n" for line in said[-20:])  # long after the first lines nobody wants all of it
-    assert f"The end of results/{NAME}/logs/train.log:\n{shown}Complete log" in output
+    assert f"The end of results/{NAME}/logs/train.log:\n{shown}" in output
 
     snakemake = run.snakemake()
     run.train_past(3)

@@ -24,6 +24,6 @@ def test_a_failure_shows_the_end_of_its_log_keeps_earlier_ones_and_leaves_other_
     assert sorted(p.name for p in (results / "B/logs").iterdir()) == [".motion.log", *names]
     logs = [(results / "B/logs" / name).read_text() for name in names]
     assert all("ERROR [table] config/B.csv: line 2 — no number: 'x'" in log for log in logs)
-    assert sorted({log[:19] for log in logs}, reverse=True) == [log[:19] for log in logs]  # by their times
+    assert sorted((log[:19] for log in logs), reverse=True) == [log[:19] for log in logs]  # by their times
 
     assert f"The end of results/B/logs/motion.log:\n    {logs[0]}" in result.stdout

@@ -324,11 +324,11 @@ def test_broken_physics_is_counted_and_training_goes_on(stage: Stage, monkeypatc
     class Exploding(WorkerPool):
         steps = 0
 
-        def step(self, t: int) -> None:
+        def start(self, t: int, part: int) -> None:
             self.steps += 1
             if self.steps == 8:  # in iteration 2
                 self.actions[3] = math.nan
-            super().step(t)
+            super().start(t, part)
 
     monkeypatch.setattr(train, "WorkerPool", Exploding)
     monkeypatch.chdir(tmp_path)
