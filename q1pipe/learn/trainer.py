@@ -205,6 +205,8 @@ class Trainer:
         """Go on from the newest checkpoint in the folder, or start."""
         if not (found := checkpoint.newest(self.folder)):
             self.pool.reset()
+            first = torch.from_numpy(self.pool.rows[0]).to(self.device)
+            self.policy.normalizer.update(first[:, : self.policy.shape.actor])
             return
         path, state = found
         self.load(state)
@@ -314,35 +316,37 @@ class Trainer:
     def collect(self) -> None:
         """T steps of every part in turn: the device computes the actions of one while the workers step the others.
 
-        Each copies its block of rows to the device and its actions back, nothing else.
+        Each copies its block of rows to the device and its actions back, nothing else. All random numbers are drawn at
+        once, and the normaliser learns at the end from all observations, as the critic's does: small kernels for each
+        step and part would take longer than the networks.
         """
-        std = torch.exp(self.policy.log_std)
+        policy, actor = self.policy, self.policy.shape.actor
+        noise = torch.rand((*self.rollout.actions.shape[:2], actor), generator=self.generator, device=self.device)
+        noise.mul_(2).sub_(1).mul_(self.noise)
+        sample = torch.randn(self.rollout.actions.shape, generator=self.generator, device=self.device)
+        sample.mul_(torch.exp(policy.log_std))
         for t in range(self.cfg.steps_per_env):
             for number, part in enumerate(self.pool.parts):
                 if t > 0:
                     self.arrive(t, part)
-                self.act(t, part, std)
+                self.act(t, part, noise[t, part], sample[t, part])
                 self.pool.start(t, number)
         for part in self.pool.parts:
             self.arrive(self.cfg.steps_per_env, part)
+        policy.normalizer.update((self.rollout.rows[:-1, :, :actor] + noise).flatten(0, 1))
 
     def arrive(self, t: int, part: slice) -> None:
         """Wait for what a part's step led to, and copy it to the device."""
         self.pool.wait()
         self.rollout.rows[t, part].copy_(torch.from_numpy(self.pool.rows[t, part]))
 
-    def act(self, t: int, part: slice, std: Tensor) -> None:
-        """Choose a part's actions and copy them to the workers."""
+    def act(self, t: int, part: slice, noise: Tensor, sample: Tensor) -> None:
+        """Choose a part's actions and copy them to the workers; noise of observations and of actions, a row each."""
         roll, policy = self.rollout, self.policy
-        obs = roll.rows[t, part, : policy.shape.actor]
-        noise = torch.rand(obs.shape, generator=self.generator, device=self.device)
-        obs = obs + self.noise * (2 * noise - 1)
-        policy.normalizer.update(obs)
-        features, offset = policy.features(obs)
+        features, offset = policy.features(roll.rows[t, part, : policy.shape.actor] + noise)
         with self.ppo.autocast():
             mean = policy.mean(features, offset)
-        sample = torch.randn(mean.shape, generator=self.generator, device=self.device)
-        actions = mean + std * sample
+        actions = mean + sample
         torch.from_numpy(self.pool.actions[part]).copy_(actions)
         for kept, made in ((roll.obs, features), (roll.offset, offset), (roll.means, mean), (roll.actions, actions)):
             kept[t, part] = made
