@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-import platform
 import statistics
 import tempfile
 import time
@@ -25,7 +24,7 @@ from rich.table import Table
 from q1pipe import cores
 from q1pipe.config import Sections, TrainCfg
 from q1pipe.errors import ConfigError, error
-from q1pipe.learn.device import use
+from q1pipe.learn.device import cpu_name, use
 from q1pipe.learn.history import numbers
 from q1pipe.learn.trainer import Trainer
 from q1pipe.motion.clip import Clip
@@ -254,16 +253,6 @@ def estimate(benches: Sequence[Bench], cfg: TrainCfg) -> list[dict[str, float]]:
             }
         )
     return found
-
-
-def cpu_name() -> str:
-    """What the processor calls itself."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()
 
 
 def tables(record: dict[str, Any]) -> list[Table]:
