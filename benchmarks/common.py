@@ -6,10 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from q1pipe import cores
-from q1pipe.config import Sections, Settings, merged
+from q1pipe.config import Layer, Sections, Settings, of_file
 from q1pipe.motion.clip import Clip
 from q1pipe.motion.intake import take_in
 from q1pipe.robot import Robot
@@ -30,8 +28,8 @@ def laptop(**changes: object) -> Sections:
 
 
 def _settings(names: list[str], changes: dict[str, object]) -> Sections:
-    files = [yaml.safe_load((ROOT / "config" / name).read_text("utf-8")) for name in names]
-    return Settings(merged(*files, {"train": changes})).of(MOTION)
+    files = [of_file(ROOT / "config" / name) for name in names]
+    return Settings([*files, Layer("benchmark", {"train": changes})]).of(MOTION)
 
 
 def get_up(sections: Sections) -> Clip:

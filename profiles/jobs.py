@@ -30,9 +30,22 @@ def submit(script: Path, args: argparse.Namespace, hand_in: Submit) -> str:
     folder.mkdir(parents=True)
     wrapped, path = folder / "job.sh", shlex.quote(str(folder))
     (folder / "snakemake.sh").write_text(script.read_text(encoding="utf-8"), encoding="utf-8")
+    # A shell that is a container's first process hears no SIGTERM unless it asks to, and hands none on. So the job has
+    # a group of its own, which gets the signal; training saves, and when all are gone the exit status is written.
     wrapped.write_text(
-        f"#!/bin/sh\ncd {shlex.quote(os.getcwd())}\nsh {path}/snakemake.sh\n"
-        f"echo $? > {path}/exit.new\nmv {path}/exit.new {path}/exit\n",
+        f"""#!/bin/sh
+cd {shlex.quote(os.getcwd())}
+trap 'kill -TERM -- -$job' TERM
+setsid sh {path}/snakemake.sh &
+job=$!
+while kill -0 $job 2> /dev/null; do
+    wait $job
+    code=$?
+done
+while kill -0 -- -$job 2> /dev/null; do sleep 1; done
+echo $code > {path}/exit.new
+mv {path}/exit.new {path}/exit
+""",
         encoding="utf-8",
     )
     wrapped.chmod(0o755)

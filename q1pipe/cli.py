@@ -36,7 +36,7 @@ Log = Annotated[Path | None, typer.Option(help="file for what is printed")]
 MotionFile = Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="npz, CSV, GMR pickle, keyframe YAML")]
 ConfigFiles = Annotated[
     list[Path] | None,
-    typer.Option("--config", help="settings, later over earlier; else config/config.yaml"),
+    typer.Option("--configfile", help="settings over config/config.yaml, as snakemake's; later over earlier"),
 ]
 Fps = Annotated[float | None, typer.Option(help="frames per second, where the file does not say")]
 Name = Annotated[str, typer.Option(help="motion; begins each line that is printed")]
@@ -398,7 +398,7 @@ def bench(
 
 def _sections(source: Path, config: list[Path] | None, fps: float | None) -> Sections:
     """The settings that the workflow would use for a motion file: those of its name, and `Q1_XML`."""
-    layers = [configuration.of_file(path) for path in config or _config_yaml()]
+    layers = [configuration.of_file(path) for path in [*_config_yaml(), *(config or [])]]
     if fps is not None:
         layers.append(configuration.Layer("--fps", {"motions": {source.stem: {"motion": {"fps": fps}}}}))
     return configuration.Settings(layers).of(source.stem)
@@ -411,7 +411,7 @@ def _config_yaml() -> list[Path]:
 @app.command("config")
 def show_config(
     motion: Annotated[str | None, typer.Argument(help="name of a motion; else what holds for all")] = None,
-    configfile: Annotated[list[Path] | None, typer.Option(help="as snakemake's, over config/config.yaml")] = None,
+    configfile: ConfigFiles = None,
     config: Annotated[list[str] | None, typer.Option(help="as snakemake's: train__seed=2; once for each")] = None,
 ) -> None:
     """Show all settings, and where each one is from; the output is YAML."""

@@ -7,6 +7,7 @@ its x and y (sim/reference.py). The definitions are mjlab's (since its correctio
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,3 +93,8 @@ class EpisodeMeans:
     def result(self) -> dict[str, Array]:
         """name -> mean of each episode, (n,); 0 for an episode that never was active."""
         return {name: total / np.maximum(self._steps, 1) for name, total in self._sums.items()}
+
+
+def gate(name: str, value: float, allowed: str, passed: bool) -> dict[str, Any]:
+    """A line of a verdict: the number, what it may be, and whether it is."""
+    return {"name": name, "value": value, "allowed": allowed, "passed": bool(passed)}

@@ -131,10 +131,15 @@ def runs_of(folder: Path) -> list[Run]:
 
 def published(folder: Path) -> str:
     """Fingerprint of the run whose policy is the motion's; empty when there is none."""
+    return str(_trained(folder).get("fingerprint", ""))
+
+
+def _trained(folder: Path) -> dict[str, Any]:
+    """train.json; empty where there is none."""
     try:
-        return str(json.loads((folder / "train.json").read_text(encoding="utf-8"))["fingerprint"])
-    except (OSError, ValueError, KeyError):
-        return ""
+        return dict(json.loads((folder / "train.json").read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        return {}
 
 
 def table(folder: Path) -> Table:
@@ -184,16 +189,16 @@ def _flat(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any
 
 
 def clean(folder: Path, keep: int) -> tuple[dict[str, int], list[str]]:
-    """Remove a motion's runs but the latest `keep`, the published one, and those where someone trains.
+    """Remove a motion's runs but the latest `keep`, the published one and its other seeds, and where someone trains.
 
     Returns:
         Fingerprints of what was removed with its bytes, and of what stays.
     """
     for half in folder.glob(f"runs/*{REMOVING}"):  # an earlier clean was killed
         shutil.rmtree(half)
-    removed = {}
+    removed, needed = {}, {published(folder), *(seed["fingerprint"] for seed in _trained(folder).get("seeds", []))}
     for run in runs_of(folder)[keep:]:
-        if run.fingerprint != published(folder) and run.holder is None:
+        if run.fingerprint not in needed and run.holder is None:
             removed[run.fingerprint] = run.size
             aside = run.folder.with_name(run.fingerprint + REMOVING)
             os.rename(run.folder, aside)  # whoever comes now finds no half of a run

@@ -19,7 +19,6 @@ from typing import Any
 import torch
 
 from q1pipe.config import RobotCfg
-from q1pipe.learn.trainer import TIME_COLUMNS
 from q1pipe.robot import Robot
 from q1pipe.runfolder import holder
 from tests.clips import standing_clip
@@ -27,6 +26,7 @@ from tests.clips import standing_clip
 ROOT = Path(__file__).parents[1]
 SHARED = Path("/dev/shm")
 NAME = "it's 起身"
+TIME_COLUMNS = ("sps", "collect_s", "update_s", "wall_s")
 TRAIN = {
     "num_envs": 8,
     "num_workers": 2,

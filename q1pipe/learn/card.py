@@ -33,8 +33,15 @@ def physical(device: str, environ: Mapping[str, str]) -> str:
 
 def lock_file(device: str) -> Path:
     """Where a card's lock is, for all users of this machine."""
-    name = f"{socket.gethostname()}-{physical(device, os.environ)}.lock"
+    name = f"{_machine()}-{physical(device, os.environ)}.lock"
     return Path(tempfile.gettempdir()) / "q1pipe-cards" / name
+
+
+def _machine() -> str:
+    """The same in all containers of a machine, which have a host name each."""
+    with suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    return socket.gethostname()
 
 
 @contextmanager
@@ -89,8 +96,8 @@ def _free(device: str) -> bool:
 
 def _open(path: Path) -> int:
     """Open a lock file that may be another user's: in a folder of all users, the kernel refuses to create over it."""
-    with suppress(FileExistsError):
-        path.parent.mkdir()
+    path.parent.mkdir(exist_ok=True)
+    with suppress(PermissionError):  # another user's, who has done so
         path.parent.chmod(0o1777)
     try:
         return os.open(path, os.O_RDWR | os.O_CLOEXEC)

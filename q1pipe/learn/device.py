@@ -172,7 +172,7 @@ def automatic(attempt: Callable[[str], Probe], findings: list[Finding]) -> Probe
 
 
 def ruling_variable(environ: Mapping[str, str]) -> tuple[str, str]:
-    """The device that the first variable of DESIGN's order asks for and that variable; empty when none does.
+    """The device that the first of VARIABLES with a wish asks for, and that variable; empty when none does.
 
     A visible-devices variable asks for its kind of device, unless it hides all of them (empty or -1).
 
@@ -320,7 +320,7 @@ def use(device: str, need: int = 0) -> torch.device:
     if wish not in ("", "auto") and not device.startswith(wish):
         found, action = (
             f"the device check chose {device}, going on with it",
-            "delete results/device.json to choose anew",
+            "where device.device is auto, delete results/device.json to choose anew",
         )
         log.warning(warn("device-variable", f"PRIMEBOT_DEVICE={wish}", found, action=action))
     try:

@@ -33,11 +33,12 @@ log = logging.getLogger(__name__)
 FORMAT = 1
 EPISODES = 100  # finished episodes behind ep_ret and ep_len, as in rsl_rl
 STORM_STEPS, STORM_ITERATIONS = 2, 5  # a median episode that ends so soon, for so long, is no training
+NO_SPREAD = 1e-6  # variance of what is the same in all first observations
+TRUNCATIONS = ("motion_end", "time_out")  # causes that are no failures
 RESTORATIONS = 3  # of a run whose numbers went bad
 BEST = "model_best.pt"
 JUDGED = ("score", "success", "finish", "finish_disturbed", "mean_rew", "ep_ret", "ep_len")
 EVALUATION = ("iteration", "env_steps", "wall_s", *JUDGED)
-TIME_COLUMNS = ("sps", "collect_s", "update_s", "wall_s")
 
 Array = NDArray[Any]
 
@@ -205,8 +206,9 @@ class Trainer:
         """Go on from the newest checkpoint in the folder, or start."""
         if not (found := checkpoint.newest(self.folder)):
             self.pool.reset()
-            first = torch.from_numpy(self.pool.rows[0]).to(self.device)
-            self.policy.normalizer.update(first[:, : self.policy.shape.actor])
+            normalizer, first = self.policy.normalizer, torch.from_numpy(self.pool.rows[0]).to(self.device)
+            normalizer.update(first[:, : self.policy.shape.actor])
+            normalizer.var[normalizer.var < NO_SPREAD] = 1  # all start at one frame: it will vary, by nobody knows what
             return
         path, state = found
         self.load(state)
@@ -224,10 +226,11 @@ class Trainer:
         Raises:
             Q1Error: names the causes.
         """
-        failed = 1 - row["end_motion_end"] - row["end_time_out"]  # short clips end early too, and may
+        failed = sum(row[f"end_{c}"] for c in self.causes if c not in TRUNCATIONS)  # short clips end early too, and may
         at_once = bool(self.lengths) and float(np.median(self.lengths)) <= STORM_STEPS and failed > 0.5
         self.storm = self.storm + 1 if at_once else 0
-        if self.storm < STORM_ITERATIONS:
+        # Without an evaluation it is the smoke run, which judges by itself; what has come to its end is for the verdict
+        if self.storm < STORM_ITERATIONS or not self.evaluate or self.iteration == self.cfg.max_iterations:
             return
         ends = sorted(((row[f"end_{cause}"], cause) for cause in self.causes), reverse=True)
         causes = ", ".join(f"{cause} {share:.0%}" for share, cause in ends if share > 0)

@@ -258,7 +258,9 @@ class WorkerPool:
         return {name: np.concatenate([state[name] for state in saved]) for name in saved[0]}
 
     def load_state(self, state: dict[str, Array]) -> None:
-        """Go on from `state`, taken between two iterations; fills rows[0]."""
+        """Go on from `state`, taken between two iterations; fills rows[0]. Waits for steps that were begun."""
+        while self._started:
+            self.wait()
         for part, shares in enumerate(self._shares):
             for worker, share in enumerate(shares):
                 self._send(worker, ("load", part, {name: array[share] for name, array in state.items()}))

@@ -17,7 +17,7 @@ from q1pipe.errors import Q1Error, error
 from q1pipe.files import write_json
 from q1pipe.learn import checkpoint
 from q1pipe.learn.policy import Policy
-from q1pipe.metrics import DEFINITIONS
+from q1pipe.metrics import DEFINITIONS, gate
 from q1pipe.motion.clip import Clip
 from q1pipe.provenance import file_sha
 from q1pipe.robot import Robot
@@ -104,9 +104,9 @@ def run(
             "trained_on": content["meta"]["device"],
         },
     )
-    for gate in verdict:
-        passed = "pass" if gate["passed"] else "FAIL"
-        log.info("%s  %-56s %8.3g  (%s)", passed, gate["name"], gate["value"], gate["allowed"])
+    for line in verdict:
+        passed = "pass" if line["passed"] else "FAIL"
+        log.info("%s  %-56s %8.3g  (%s)", passed, line["name"], line["value"], line["allowed"])
     log.info("verdict: %s, %s", "PASS" if all_passed else "FAIL", out_json)
 
 
@@ -119,7 +119,7 @@ def gates(cfg: EvaluateCfg, summaries: Mapping[str, Mapping[str, float]]) -> lis
         ("nominal", "mean_rew", cfg.min_reward),
     ]
     return [
-        _gate(f"{mode}.{key}", summaries[mode][key], f">= {bound:g}", summaries[mode][key] >= bound)
+        gate(f"{mode}.{key}", summaries[mode][key], f">= {bound:g}", summaries[mode][key] >= bound)
         for mode, key, bound in bounds
     ]
 
@@ -141,7 +141,7 @@ def deploy_gates(
     gap = abs(float(success.mean()) - float(np.mean(simulated["nominal_success"])))
     return [
         *(
-            _gate(
+            gate(
                 f"parity.{d['file']}.{d['rows']}",
                 d["largest"],
                 f"<= {exported['allowed']:g}",
@@ -150,16 +150,12 @@ def deploy_gates(
             for d in exported["parity"]
         ),
         *({**gate, "name": f"sim2sim.{gate['name']}"} for gate in simulated["gates"]),
-        _gate("sim2sim.nominal.gap_to_evaluate", gap, f"<= {cfg.max_gap:g}", gap <= cfg.max_gap),
+        gate("sim2sim.nominal.gap_to_evaluate", gap, f"<= {cfg.max_gap:g}", gap <= cfg.max_gap),
         *(
-            _gate(f"safety.{r['rule']}", r["value"], f"<= {r['allowed']:g} {r['unit']}".strip(), r["passed"])
+            gate(f"safety.{r['rule']}", r["value"], f"<= {r['allowed']:g} {r['unit']}".strip(), r["passed"])
             for r in safety
         ),
     ]
-
-
-def _gate(name: str, value: float, allowed: str, passed: bool) -> dict[str, Any]:
-    return {"name": name, "value": value, "allowed": allowed, "passed": bool(passed)}
 
 
 def _record(episodes: Episodes) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from q1pipe.deploy.sim2sim import Judge, Limits, Outcome, close_loop, damped, fl
 from q1pipe.deploy.worlds import NOMINAL, worlds
 from q1pipe.errors import Finding, Q1Error, error, warn
 from q1pipe.files import replacing, write_json
-from q1pipe.metrics import DEFINITIONS
+from q1pipe.metrics import DEFINITIONS, gate
 from q1pipe.motion.clip import Clip
 from q1pipe.provenance import file_sha
 from q1pipe.robot import Robot
@@ -153,13 +153,9 @@ def gates(cfg: Sim2simCfg, outcomes: Mapping[str, Outcome], table: list[Row]) ->
     success = {name: float(outcome.success.mean()) for name, outcome in outcomes.items()}
     largest = max(row.largest for row in table if row.what != "action")
     return [
-        _gate("open_loop.difference", largest, f"<= {cfg.max_difference:g}", largest <= cfg.max_difference),
-        *(_gate(f"{n}.success_rate", success[n], f">= {b:g}", success[n] >= b) for n, b in bounds.items()),
+        gate("open_loop.difference", largest, f"<= {cfg.max_difference:g}", largest <= cfg.max_difference),
+        *(gate(f"{n}.success_rate", success[n], f">= {b:g}", success[n] >= b) for n, b in bounds.items()),
     ]
-
-
-def _gate(name: str, value: float, allowed: str, passed: bool) -> dict[str, Any]:
-    return {"name": name, "value": value, "allowed": allowed, "passed": bool(passed)}
 
 
 def record(outcome: Outcome) -> dict[str, Any]:

@@ -38,7 +38,7 @@ def run(what: str, results: Path, sections: Sections, host: str, port: int) -> N
         Q1Error: viser is missing, there is no such motion, or its files are not of one run.
     """
     if importlib.util.find_spec("viser") is None:
-        raise Q1Error(error("viser", "q1pipe view", "viser is not installed", "", 'pip install "viser>=1.1,<2"'))
+        raise Q1Error(error("viser", "q1pipe view", "viser is not installed", "", "pip install -e '.[view]'"))
     import viser
 
     from q1pipe.view.page import Page
@@ -65,7 +65,7 @@ def of_motion(motion: str, results: Path, sections: Sections) -> Shown:
     args = Run(folder / "runs" / published(folder)).args
     robot_cfg, train = made_with(args) if args else (sections.robot, sections.train)
     robot = Robot.load(robot_cfg)
-    judge = Judge(robot, Clip.load(clip), Limits(train.termination, sections.evaluate))
+    judge = Judge(robot, Clip.load(clip).opening(), Limits(train.termination, sections.evaluate))
     live = None
     if all((folder / name).is_file() for name in LIVE):
         live = Live(judge, *load(folder / "policy.onnx", clip, robot), folder / "recording.npz")

@@ -177,7 +177,6 @@ class Clock:
         time: s from the first.
         speed: × real time.
         playing: whether time goes on.
-        loop: whether it begins anew at the end.
     """
 
     fps: float
@@ -185,7 +184,6 @@ class Clock:
     time: float = 0.0
     speed: float = 1.0
     playing: bool = True
-    loop: bool = True
 
     @property
     def row(self) -> int:
@@ -203,5 +201,4 @@ class Clock:
         end = self.moments / self.fps
         self.time += seconds * self.speed
         if self.time >= end:
-            self.time = self.time % end if self.loop else (self.moments - 1) / self.fps
-            self.playing = self.loop
+            self.time = self.time % end

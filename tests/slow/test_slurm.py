@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from q1pipe.learn.trainer import TIME_COLUMNS
+from tests.deaths import TIME_COLUMNS
 from tests.slow.slurm import MISSING, Slurm
 from tests.workflow.project import TINY, copy
 

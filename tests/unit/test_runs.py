@@ -96,6 +96,15 @@ def test_clean_keeps_the_latest_the_published_and_the_one_that_trains(folder: Pa
     assert list(runs.clean(folder, 0)[0]) == [A, C]
 
 
+def test_clean_keeps_the_runs_of_other_seeds(folder: Path):
+    for name in (A, B, C):
+        make(folder, name)
+    publish(folder, A)
+    record = json.loads((folder / "train.json").read_text())
+    (folder / "train.json").write_text(json.dumps({**record, "seeds": [{"fingerprint": A}, {"fingerprint": B}]}))
+    assert list(runs.clean(folder, 0)[0]) == [C]
+
+
 def test_status_says_where_every_motion_stands(tmp_path: Path, folder: Path):
     results = tmp_path / "results"
     run = make(folder, A, age=130)

@@ -39,8 +39,8 @@ def busy():
 
 @pytest.fixture
 def pool(motion, busy):
-    def start(workers=1, horizon=STEPS, mode="train", cfg=busy):
-        return WorkerPool(RobotCfg(), motion, cfg, workers, mode=mode, horizon=horizon)
+    def start(workers=1, horizon=STEPS, mode="train", cfg=busy, parts=1):
+        return WorkerPool(RobotCfg(), motion, cfg, workers, mode=mode, horizon=horizon, parts=parts)
 
     return start
 
@@ -125,6 +125,17 @@ def test_a_state_goes_on_bit_for_bit_with_any_number_of_workers(pool):
                 assert (got[name][truncated] == expected[name][truncated]).all()
             else:
                 assert (got[name] == expected[name]).all(), (workers, name)
+
+
+def test_a_state_is_gone_back_to_while_a_part_steps(pool):
+    """As where the device has no memory for the second half's actions."""
+    with pool(2, parts=2) as p:
+        p.reset()
+        state, first = p.state(), p.rows[0].copy()
+        p.start(0, 0)
+        p.load_state(state)
+        assert np.array_equal(p.rows[0], first)
+        assert all(np.array_equal(p.state()[name], state[name]) for name in state)
 
 
 def test_a_reset_is_always_the_same(pool):

@@ -30,12 +30,13 @@ from q1pipe.config import (
 )
 from q1pipe.errors import Q1Error
 from q1pipe.learn.policy import Policy
-from q1pipe.learn.trainer import TIME_COLUMNS, Trainer
+from q1pipe.learn.trainer import Trainer
 from q1pipe.robot import Robot
 from q1pipe.sim.workers import WorkerError, WorkerPool
 from q1pipe.stages import dump, smoke, train
 from q1pipe.stopping import Stopping
 from tests.clips import standing_clip
+from tests.deaths import TIME_COLUMNS
 from tests.unit.learn.test_history import fill
 
 CPU = {"device": "cpu", "name": "a processor"}
