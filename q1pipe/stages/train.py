@@ -264,7 +264,8 @@ def summary(folder: Path, meta: Mapping[str, Any]) -> dict[str, Any]:
     rows = numbers(folder / "train.csv")
     evaluations = numbers(folder / "eval.csv")
     last = rows[-1]
-    points = {"first": rows[0], "last": last, "best": max(rows, key=lambda row: row["mean_rew"])}
+    best_row = max(rows, key=lambda row: np.nan_to_num(row["ep_ret"], nan=-np.inf))  # none ended yet: no return
+    points = {"first": rows[0], "last": last, "best": best_row}
     busy = sum(row["collect_s"] + row["update_s"] for row in rows)
     best = checkpoint.load(folder / BEST)["evaluation"]
     return {
