@@ -1,5 +1,6 @@
 """Fixtures for every test."""
 
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,10 @@ import pytest
 from q1pipe.config import RobotCfg
 from q1pipe.robot import Robot
 from tests.standin_npu import build
+
+# Where the tests run in the background, signals are ignored, and every process that a test starts inherits that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session")

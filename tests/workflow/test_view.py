@@ -134,7 +134,7 @@ def test_what_cannot_be_shown_is_said(built: Project, monkeypatch: pytest.Monkey
     with pytest.raises(Q1Error, match="not there"):
         command.of_dump(tmp_path / "diverged_3.npz")
     monkeypatch.setitem(sys.modules, "viser", None)
-    with pytest.raises(Q1Error, match='viser is not installed.*pip install "viser'):
+    with pytest.raises(Q1Error, match=r"viser is not installed.*pip install -e '.\[view\]'"):
         command.run(NAME, results, SECTIONS, "127.0.0.1", ANY_PORT)
 
 
