@@ -90,9 +90,8 @@ def main(descriptor: int, asked: dict[str, Any]) -> None:
         return dict.fromkeys(("score", "success", "finish", "finish_disturbed", "mean_rew", "ep_ret", "ep_len"), 0.0)
 
     evaluate = play if asked["play"] else None
-    train(
-        settings["robot"], robot, Path(asked["clip"]), clip, cfg, torch.device("cpu"), folder, {}, evaluate, turns
-    )  # fmt: skip
+    of = (settings["robot"], robot, Path(asked["clip"]), clip, cfg, asked["threads"])
+    train(*of, torch.device("cpu"), folder, {}, evaluate, turns)
 
 
 if __name__ == "__main__":
