@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import difflib
 import json
 import os
 import re
@@ -20,6 +19,7 @@ from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
+from q1pipe.config.problems import did_you_mean
 from q1pipe.errors import Q1Error, error, first
 from q1pipe.runfolder import BUDGET, Holder, holder
 
@@ -109,9 +109,8 @@ def motion_folder(results: Path, motion: str) -> Path:
     folder = results / motion
     if not motion or not folder.is_dir():
         names = [f.name for f in motion_folders(results)]
-        near = difflib.get_close_matches(motion.lower(), {n.lower(): n for n in names}, 1)
-        hint = f"did you mean {next(n for n in names if n.lower() == near[0])}?" if near else ""
-        raise Q1Error(error("no-results", str(folder), "not there", f"motions here: {first(names) or 'none'}", hint))
+        here = f"motions here: {first(names) or 'none'}"
+        raise Q1Error(error("no-results", str(folder), "not there", here, did_you_mean(motion, names)))
     return folder
 
 

@@ -2,7 +2,6 @@
 #
 # Staleness comes from params (settings as text, hashes of code and content), not from dates; see config/README.md.
 
-import difflib
 import functools
 import inspect
 import json
@@ -28,6 +27,7 @@ os.environ.update(
 )
 
 from q1pipe.config import Settings, of_arguments, of_file, settings_of
+from q1pipe.config.problems import near
 from q1pipe.ending import ending, last_words
 from q1pipe.errors import ConfigError, error
 from q1pipe.files import write_json
@@ -53,14 +53,10 @@ def _sources():
             found.setdefault(motion, []).append(path)
     if clip := os.environ.get("Q1_MOTION"):
         if not pathlib.Path(clip).is_file():
-            beside = {p.name.lower(): p for p in pathlib.Path(clip).parent.glob("*.*")}
-            near = [
-                f"did you mean {beside[n]}?"
-                for n in difflib.get_close_matches(clip.rpartition("/")[2].lower(), beside, 1)
-            ]
-            missing = error(
-                "motion-missing", "Q1_MOTION", f"{clip} is not there", "a motion file", *(near or ["mend the path"])
-            )
+            beside = {p.name: p for p in pathlib.Path(clip).parent.glob("*.*")}
+            meant = near(clip.rpartition("/")[2], beside)
+            action = f"did you mean {beside[meant]}?" if meant else "mend the path"
+            missing = error("motion-missing", "Q1_MOTION", f"{clip} is not there", "a motion file", action)
             raise WorkflowError(str(missing))
         found[pathlib.Path(clip).stem] = [clip]
     twice = [
@@ -109,9 +105,8 @@ def source(wildcards):
     """The motion file; ancient, because its content counts (motion_sha) and not its date."""
     name = wildcards.motion
     if name not in SOURCES:
-        folded = {m.lower(): m for m in SOURCES}
-        near = [folded[n] for n in difflib.get_close_matches(name.lower(), folded, 1)]
-        hint = f" Did you mean {near[0]}?" if near else ""
+        meant = near(name, SOURCES)
+        hint = f" Did you mean {meant}?" if meant else ""
         raise WorkflowError(f"There is no config/{name}.npz.{hint} Motions: {', '.join(SOURCES) or 'none'}.")
     return ancient(SOURCES[name])
 
