@@ -1,8 +1,8 @@
 """Where the policy runs: the only file that names a back-end.
 
-`choose` decides (an explicit device is a requirement; `auto` goes by environment variables, then by what is found), and
+`look` decides (an explicit device is a requirement; `auto` goes by environment variables, then by what is found), and
 believes a device only after it has computed in a throw-away process: ``python -m q1pipe.learn.device cuda:0``.
-`look` is the same without the refusal, for a person who wants to know what is there.
+`require` refuses what it could not find; a person who wants to know what is there does without.
 """
 
 from __future__ import annotations
@@ -91,16 +91,14 @@ class Probe:
     detail: list[str] = field(default_factory=list)
 
 
-def choose(cfg: DeviceCfg, environ: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Decide on a device that computes: the record of `look`.
+def require(record: Mapping[str, Any]) -> None:
+    """Stop where `look` found no device.
 
     Raises:
         DeviceError: a device that was asked for, in the configuration or by the ruling variable, does not compute.
     """
-    record = look(cfg, environ)
     if not record["device"]:
         raise DeviceError(*(Finding(**f) for f in record["findings"] if f["level"] == "ERROR"))
-    return record
 
 
 def look(cfg: DeviceCfg, environ: Mapping[str, str] | None = None) -> dict[str, Any]:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from q1pipe.config import DeviceCfg
-from q1pipe.errors import DeviceError, Finding
+from q1pipe.errors import Finding
 from q1pipe.files import write_json
-from q1pipe.learn.device import VARIABLES, look
+from q1pipe.learn.device import VARIABLES, look, require
 
 log = logging.getLogger(__name__)
 
@@ -32,8 +32,7 @@ def run(out_json: Path | None, settings: Mapping[str, Any]) -> None:
     findings = [Finding(**finding) for finding in record["findings"]]
     for finding in (f for f in findings if f.level != "ERROR"):
         log.warning(finding)
-    if not record["device"]:
-        raise DeviceError(*(f for f in findings if f.level == "ERROR"))
+    require(record)
     if out_json:
         write_json(out_json, record)
 

@@ -17,7 +17,9 @@ NONE = {k: v for k, v in os.environ.items() if k not in device.VARIABLES}
 
 
 def choose(asked: str = "auto", timeout: float = 60.0, **variables: str) -> dict:
-    return device.choose(DeviceCfg(device=asked, timeout=timeout), {**NONE, **variables})
+    record = device.look(DeviceCfg(device=asked, timeout=timeout), {**NONE, **variables})
+    device.require(record)
+    return record
 
 
 def fake_torch_npu(folder: Path, monkeypatch: pytest.MonkeyPatch, code: str) -> dict[str, str]:

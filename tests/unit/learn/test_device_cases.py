@@ -56,7 +56,9 @@ def machine(
 def test_device(machine: dict[str, str], case: Case) -> None:
     def decide() -> dict[str, Any]:
         wish = {"device": case.asked, "timeout": 4.0 if case.machine == HANGS else 120.0}
-        return device.choose(Settings({"device": wish}).of("any").device, machine | case.variables)
+        record = device.look(Settings({"device": wish}).of("any").device, machine | case.variables)
+        device.require(record)
+        return record
 
     if not case.device:
         with pytest.raises(Q1Error) as e:
