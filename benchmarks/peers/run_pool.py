@@ -30,7 +30,7 @@ def main(descriptor: int, asked: dict[str, Any]) -> None:
         while sys.stdin.readline():
             seconds = 0.0
             for t in range(cfg.steps_per_env):
-                pool.actions[:] = q1.explore(robot, pool.layout, pool.rows[t], rng)
+                pool.actions[t] = q1.explore(robot, pool.layout, pool.rows[t], rng)
                 began = time.perf_counter()
                 pool.step(t)
                 seconds += time.perf_counter() - began

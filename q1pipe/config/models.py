@@ -253,7 +253,8 @@ class TrainCfg(Section):
     episode_seconds: Positive = Field(10.0, description="s, longest episode")
     best_episodes: Count = Field(32, description="deterministic episodes from frame 0 that judge model_best")
     half_batches: bool | None = Field(
-        None, description="the device computes for one half of the environments while the other steps; null: not on cpu"
+        None,
+        description="the device acts in one half of the environments while the other steps; null: on cpu workers act",
     )
     autocast: str | None = Field(
         None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -40,30 +41,32 @@ def bytes_needed(cfg: TrainCfg, shape: Shape) -> int:
     return int(4 * (samples * (kept + shuffled + activations) + parameters)) + LIBRARIES
 
 
+@dataclass
 class Rollout:
     """Rows of T steps of N environments, and what the policy made of them, time first.
 
-    Args:
-        steps: T, control steps of an iteration.
-        envs: N.
+    Attributes:
         shape: widths; a row is the critic's observation followed by reward, terminated, truncated.
-        device: where everything lives.
+        rows: (T+1, N, critic + 3) float32, as all.
+        actions: (T, N, J).
+        means: (T, N, J).
     """
 
-    def __init__(self, steps: int, envs: int, shape: Shape, device: torch.device):
-        def empty(*size: int) -> Tensor:
-            return torch.zeros(size, device=device)
+    shape: Shape
+    rows: Tensor
+    actions: Tensor
+    means: Tensor
 
-        self.shape, self.device = shape, device
-        self.rows = empty(steps + 1, envs, shape.critic + 3)
-        self.obs = empty(steps, envs, shape.actor)
-        self.offset = empty(steps, envs, shape.action)
-        self.actions = empty(steps, envs, shape.action)
-        self.means = empty(steps, envs, shape.action)
+    @classmethod
+    def empty(cls, steps: int, envs: int, shape: Shape, device: torch.device) -> Self:
+        """Room on a device."""
+        widths = (steps + 1, shape.critic + 3), (steps, shape.action), (steps, shape.action)
+        return cls(shape, *(torch.zeros(length, envs, width, device=device) for length, width in widths))
 
     @torch.no_grad()
     def batch(
         self,
+        features: tuple[Tensor, Tensor],
         critic: Critic,
         log_std: Tensor,
         final: tuple[Tensor, Tensor] | None,
@@ -75,6 +78,7 @@ class Rollout:
         """Values, advantages and returns of the full rollout.
 
         Args:
+            features: `Policy.features` of the steps, (T, N, …).
             critic: its normaliser is updated with the rollout first.
             log_std: (J) of the policy that collected.
             final: true final observations (K, critic) of the truncated episodes and their flat step·N + env index (K).
@@ -88,7 +92,7 @@ class Rollout:
         normal = critic.normalizer(obs)
         values = critic.value(normal)  # (T+1, N)
         rewards, terminated, truncated = (self.rows[1:, :, self.shape.critic + i] for i in range(3))
-        bootstrap = torch.zeros(steps * envs, device=self.device)
+        bootstrap = torch.zeros(steps * envs, device=values.device)
         if final is not None:
             bootstrap[final[1]] = critic(final[0])
         advantages = gae(rewards * dt, values, terminated, truncated, bootstrap.view(steps, envs), gamma, lam)
@@ -99,8 +103,8 @@ class Rollout:
             return x.reshape(steps * envs, *x.shape[2:])
 
         return Batch(
-            obs=flat(self.obs),
-            offset=flat(self.offset),
+            obs=flat(features[0]),
+            offset=flat(features[1]),
             critic_obs=flat(normal[:-1]),
             actions=flat(self.actions),
             means=flat(self.means),

@@ -68,9 +68,13 @@ class Normalizer(nn.Module):
         self.mean += rate * delta
         self.var += rate * (var - self.var + delta * (mean - self.mean))
 
+    def spread(self) -> Tensor:
+        """What observations are divided by, (width)."""
+        return self.var.sqrt() + self.EPS
+
     def forward(self, x: Tensor) -> Tensor:
         """x (…, width) in units of its own spread."""
-        return (x - self.mean) / (self.var.sqrt() + self.EPS)
+        return (x - self.mean) / self.spread()
 
 
 def mlp(width: int, hidden: Sequence[int], out: int) -> nn.Sequential:
@@ -127,6 +131,14 @@ class Policy(nn.Module):
     def forward(self, obs: Tensor) -> Tensor:
         """Deterministic action (N, action)."""
         return self.mean(*self.features(obs))
+
+    def parts(self) -> dict[str, Tensor]:
+        """What `forward` computes with, by the names of `sim.actor.parameters`."""
+        parts = {"mean": self.normalizer.mean, "spread": self.normalizer.spread()}
+        parts |= {"default": self.default_joint_pos, "gain": self.skip_gain}
+        for i, layer in enumerate(x for x in self.net if isinstance(x, nn.Linear)):
+            parts |= {f"weight{i}": layer.weight, f"bias{i}": layer.bias}
+        return parts
 
     def record(self) -> dict[str, Any]:
         """Tensors and plain values from which `from_record` builds the same policy anywhere."""

@@ -53,13 +53,17 @@ class Pool(Protocol):
     frame: Array  # (T, N) int32
     ep_len: Array  # (T, N) int32
     ep_ret: Array  # (T, N) float32
-    actions: Array  # (N, J) float32
+    actions: Array  # (T, N, J) float32
+    noise: Array  # (T, N, actor) float32, where the workers act
+    means: Array  # (T, N, J) float32, where the workers act
+    policy: dict[str, Array]  # `Policy.parts`, where the workers act; else empty
     bin_probs: Array  # (bins,) float64
     parts: list[slice]  # of the environments, that step in turn
 
     def reset(self) -> None: ...  # noqa: D102
     def start(self, t: int, part: int) -> None: ...  # noqa: D102
     def wait(self) -> None: ...  # noqa: D102
+    def play(self) -> None: ...  # noqa: D102
     def roll(self) -> None: ...  # noqa: D102
     def state(self) -> dict[str, Array]: ...  # noqa: D102
     def load_state(self, state: dict[str, Array]) -> None: ...  # noqa: D102
@@ -139,7 +143,10 @@ class Trainer:
         self.generator = torch.Generator(device=self.device).manual_seed(cfg.seed)
         self.noise = torch.as_tensor(noise, dtype=torch.float32, device=self.device)
         self.ppo = Ppo(policy, critic, cfg.ppo, self.generator, bf16=cfg.autocast == "bf16")
-        self.rollout = Rollout(cfg.steps_per_env, cfg.num_envs, policy.shape, self.device)
+        if pool.policy:  # the rollout is where the workers write it
+            self.rollout = Rollout(policy.shape, *map(torch.from_numpy, (pool.rows, pool.actions, pool.means)))
+        else:
+            self.rollout = Rollout.empty(cfg.steps_per_env, cfg.num_envs, policy.shape, self.device)
         self.dt = 1 / cfg.control_hz
         self.iteration, self.env_steps, self.wall = 0, 0, 0.0
         self.returns: deque[float] = deque(maxlen=EPISODES)
@@ -171,7 +178,7 @@ class Trainer:
         with self.stop.interruptible():
             self.begin()
         self.good = self.state()
-        self.rollout.rows[0].copy_(torch.from_numpy(self.pool.rows[0]))
+        self.begin_rollout()
         self.history = History(self.folder / "train.csv", self.columns, self.iteration)
         self.evaluations = History(self.folder / "eval.csv", EVALUATION, self.iteration)
         self.events = Events(self.folder, self.iteration)
@@ -275,7 +282,7 @@ class Trainer:
     def rewind(self) -> None:
         """Back to the last good state."""
         self.load(self.good)
-        self.rollout.rows[0].copy_(torch.from_numpy(self.pool.rows[0]))
+        self.begin_rollout()
 
     def shrink(self, why: str) -> None:
         """Make mini-batches half as large, once, because the device has no room for them.
@@ -294,12 +301,12 @@ class Trainer:
         """One iteration; its row of train.csv but for wall_s, and what it learned from."""
         begin = time.monotonic()
         self.pool.bin_probs[:] = self.sampler.probs
-        self.collect()
+        features = self.collect()
         middle = time.monotonic()
         final, cfg = self.final(), self.cfg.ppo
         with self.ppo.autocast():
             batch = self.rollout.batch(
-                self.critic, self.policy.log_std, final, dt=self.dt, gamma=cfg.gamma, lam=cfg.lam
+                features, self.critic, self.policy.log_std, final, dt=self.dt, gamma=cfg.gamma, lam=cfg.lam
             )
         losses = self.ppo.update(batch)
         self.iteration += 1
@@ -307,7 +314,7 @@ class Trainer:
         self.sampler.update(self.pool.frame, self.pool.cause)
         row["covered"] = self.sampler.covered
         self.pool.roll()
-        self.rollout.rows[0].copy_(self.rollout.rows[-1])
+        self.begin_rollout()
         end = time.monotonic()
         self.env_steps += self.cfg.steps_per_env * self.cfg.num_envs
         times = {"collect_s": middle - begin, "update_s": end - middle}
@@ -316,18 +323,44 @@ class Trainer:
         return {**head, **losses, **row, **times}, batch
 
     @torch.no_grad()
-    def collect(self) -> None:
-        """T steps of every part in turn: the device computes the actions of one while the workers step the others.
+    def collect(self) -> tuple[Tensor, Tensor]:
+        """T steps of every environment; the policy's `features` in each, (T, N, …).
 
-        Each copies its block of rows to the device and its actions back, nothing else. All random numbers are drawn at
-        once, and the normaliser learns at the end from all observations, as the critic's does: small kernels for each
-        step and part would take longer than the networks.
+        All random numbers are drawn at once, and the normaliser learns at the end from all observations, as the
+        critic's does: small kernels for each step would take longer than the networks.
         """
-        policy, actor = self.policy, self.policy.shape.actor
-        noise = torch.rand((*self.rollout.actions.shape[:2], actor), generator=self.generator, device=self.device)
+        policy, roll = self.policy, self.rollout
+        noise = torch.rand((*roll.actions.shape[:2], policy.shape.actor), generator=self.generator, device=self.device)
         noise.mul_(2).sub_(1).mul_(self.noise)
-        sample = torch.randn(self.rollout.actions.shape, generator=self.generator, device=self.device)
+        sample = torch.randn(roll.actions.shape, generator=self.generator, device=self.device)
         sample.mul_(torch.exp(policy.log_std))
+        if self.pool.policy:
+            self.play(noise, sample)
+        else:
+            self.drive(noise, sample)
+        observed = roll.rows[:-1, :, : policy.shape.actor] + noise
+        seen = policy.features(observed)
+        policy.normalizer.update(observed.flatten(0, 1))
+        return seen
+
+    def begin_rollout(self) -> None:
+        """Where the iteration starts, on the device."""
+        if not self.pool.policy:
+            self.rollout.rows[0].copy_(torch.from_numpy(self.pool.rows[0]))
+
+    def play(self, noise: Tensor, sample: Tensor) -> None:
+        """Let the workers act, each by itself: told each action, all wait for the slowest and for the learner."""
+        pool = self.pool
+        for name, values in self.policy.parts().items():
+            pool.policy[name][:] = values
+        pool.noise[:], pool.actions[:] = noise, sample
+        pool.play()
+
+    def drive(self, noise: Tensor, sample: Tensor) -> None:
+        """Steps of every part in turn: the device computes the actions of one while the workers step the others.
+
+        Each copies its block of rows to the device and its actions back, nothing else.
+        """
         for t in range(self.cfg.steps_per_env):
             for number, part in enumerate(self.pool.parts):
                 if t > 0:
@@ -336,7 +369,6 @@ class Trainer:
                 self.pool.start(t, number)
         for part in self.pool.parts:
             self.arrive(self.cfg.steps_per_env, part)
-        policy.normalizer.update((self.rollout.rows[:-1, :, :actor] + noise).flatten(0, 1))
 
     def arrive(self, t: int, part: slice) -> None:
         """Wait for what a part's step led to, and copy it to the device."""
@@ -346,13 +378,11 @@ class Trainer:
     def act(self, t: int, part: slice, noise: Tensor, sample: Tensor) -> None:
         """Choose a part's actions and copy them to the workers; noise of observations and of actions, a row each."""
         roll, policy = self.rollout, self.policy
-        features, offset = policy.features(roll.rows[t, part, : policy.shape.actor] + noise)
+        features = policy.features(roll.rows[t, part, : policy.shape.actor] + noise)
         with self.ppo.autocast():
-            mean = policy.mean(features, offset)
-        actions = mean + sample
-        torch.from_numpy(self.pool.actions[part]).copy_(actions)
-        for kept, made in ((roll.obs, features), (roll.offset, offset), (roll.means, mean), (roll.actions, actions)):
-            kept[t, part] = made
+            roll.means[t, part] = policy.mean(*features)
+        roll.actions[t, part] = roll.means[t, part] + sample
+        torch.from_numpy(self.pool.actions[t, part]).copy_(roll.actions[t, part])
 
     def final(self) -> tuple[Tensor, Tensor] | None:
         """True final observations of the truncated episodes, and their flat indices, on the device: one copy."""

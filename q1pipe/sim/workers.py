@@ -1,7 +1,8 @@
 """Physics in worker processes: one `TrackingEnv` each, results in one block of shared memory.
 
-A control step costs each worker one short message each way; all arrays lie in the shared block, the reference
-among them, so that a long clip is in memory once. The block has no name, so nothing remains of it however the processes
+A control step costs each worker one short message each way, and so do all the steps of an iteration where the workers
+compute the policy themselves; all arrays lie in the shared block, the reference among them, so that a long clip is in
+memory once. The block has no name, so nothing remains of it however the processes
 end, and nobody has to sweep up: it is gone with the last process that maps it.
 """
 
@@ -23,7 +24,7 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -39,6 +40,7 @@ from q1pipe.config import RobotCfg, TrainCfg
 from q1pipe.errors import Q1Error, error
 from q1pipe.motion.clip import Clip
 from q1pipe.robot import Robot
+from q1pipe.sim.actor import Actor, parameters
 from q1pipe.sim.env import Mode, StepBuffers, TrackingEnv
 from q1pipe.sim.observations import Layout
 from q1pipe.sim.reference import Tables, tables
@@ -76,14 +78,16 @@ class Field(NamedTuple):
     dtype: type
 
 
-REFERENCE = "reference."  # begins the names of the arrays that all workers read
+REFERENCE, POLICY = "reference.", "policy."  # begin the names of the arrays that all workers read
 
 
 def shared_fields(
-    layout: Layout, joints: int, bins: int, num_envs: int, horizon: int, reference: Tables
+    layout: Layout, joints: int, bins: int, num_envs: int, horizon: int, reference: Tables, hidden: Sequence[int] | None
 ) -> dict[str, Field]:
     """The arrays of the block, in order."""
     steps = (horizon, num_envs)
+    policy = {} if hidden is None else parameters(layout.actor_dim, hidden, joints)
+    explored = {} if hidden is None else {"noise": layout.actor_dim, "means": joints}
     return {
         "rows": Field((horizon + 1, num_envs, layout.row_dim), np.float32),
         "final_obs": Field((*steps, layout.critic_dim), np.float32),
@@ -92,7 +96,9 @@ def shared_fields(
         "frame": Field(steps, np.int32),
         "ep_len": Field(steps, np.int32),
         "ep_ret": Field(steps, np.float32),
-        "actions": Field((num_envs, joints), np.float32),
+        "actions": Field((*steps, joints), np.float32),
+        **{name: Field((*steps, width), np.float32) for name, width in explored.items()},
+        **{POLICY + name: Field(shape, np.float32) for name, shape in policy.items()},
         "bin_probs": Field((bins,), np.float64),
         **{REFERENCE + name: Field(array.shape, array.dtype.type) for name, array in reference.items()},
     }
@@ -136,7 +142,10 @@ class WorkerPool:
         frame: (T, N) int32, the reference frame that the step was scored on.
         ep_len: (T, N) int32, control steps of the episode, this one included.
         ep_ret: (T, N) float32, its rewards.
-        actions: (N, J) float32, written by the learner before `step`.
+        actions: (T, N, J) float32, written by the learner before each step; before `play`, what is added to the mean.
+        noise: (T, N, actor) float32, with `acts`: added to the actor's observation, written before `play`.
+        means: (T, N, J) float32, with `acts`: mean actions.
+        policy: with `acts`: arrays of `actor.parameters`, written before `play`.
         bin_probs: (bins,) float64, start distribution of mode "train", written by the learner.
 
     Args:
@@ -148,6 +157,7 @@ class WorkerPool:
         horizon: steps that the arrays hold.
         threads: physics threads per worker.
         parts: each worker has environments of every part: all cores step one while the learner looks at another.
+        acts: the workers compute the policy, which has cfg.policy.hidden layers, whole iterations by themselves.
 
     Raises:
         Q1Error: the shared memory does not suffice, or a worker died or hangs.
@@ -162,6 +172,8 @@ class WorkerPool:
     ep_len: Array
     ep_ret: Array
     actions: Array
+    noise: Array
+    means: Array
     bin_probs: Array
 
     def __init__(
@@ -175,6 +187,7 @@ class WorkerPool:
         horizon: int,
         threads: int = 1,
         parts: int = 1,
+        acts: bool = False,
     ):
         if cfg.num_envs % num_workers:
             raise ValueError(f"num_envs {cfg.num_envs} is not divisible by num_workers {num_workers}")
@@ -182,12 +195,16 @@ class WorkerPool:
         reference = tables(Clip.load(motion_path), robot, cfg)
         self.layout = Layout.of(robot)
         bins = bin_count(len(reference["frames"]), cfg.control_hz, cfg.reset)
-        shared = shared_fields(self.layout, len(robot.joint_names), bins, cfg.num_envs, horizon, reference)
+        hidden = cfg.policy.hidden if acts else None
+        shared = shared_fields(self.layout, len(robot.joint_names), bins, cfg.num_envs, horizon, reference, hidden)
         context = multiprocessing.get_context("spawn")
         block = context.RawArray(ctypes.c_byte, _room(shared, horizon, cfg.num_envs))
+        self.policy: dict[str, Array] = {}
         for name, view in _views(block, shared).items():
             if name.startswith(REFERENCE):
                 view[:] = reference[name.removeprefix(REFERENCE)]
+            elif name.startswith(POLICY):
+                self.policy[name.removeprefix(POLICY)] = view
             else:
                 setattr(self, name, view)
         self.bin_probs[:] = 1 / bins
@@ -245,7 +262,16 @@ class WorkerPool:
         which this process does not run either, as in a suspended machine or container, does not count.
         """
         self._answers()
-        self._slowest = max(FORGET * self._slowest, time.monotonic() - self._started.popleft())
+        self._took(time.monotonic() - self._started.popleft())
+
+    def play(self) -> None:
+        """All steps of an iteration, of which each worker takes its own without a look at the others.
+
+        To the noise of actions in `actions` it adds their means, and takes the sum.
+        """
+        began, steps = time.monotonic(), len(self.actions)
+        self._command("play", 0, steps)
+        self._took((time.monotonic() - began) / steps)
 
     def roll(self) -> None:
         """Start the next iteration where this one ended: rows[0] = the last observations, reward and flags 0."""
@@ -278,10 +304,14 @@ class WorkerPool:
     ) -> None:
         self.close()
 
-    def _command(self, name: str, part: int) -> list[Any]:
+    def _command(self, name: str, part: int, steps: int = 1) -> list[Any]:
         for worker in range(len(self._pipes)):
             self._send(worker, (name, part, None))
-        return self._answers()
+        return self._answers(steps)
+
+    def _took(self, seconds: float) -> None:
+        """Remember what a step took."""
+        self._slowest = max(FORGET * self._slowest, seconds)
 
     def _send(self, worker: int, message: tuple[str, int, Any]) -> None:
         """Send a worker what may be more than its pipe takes before it reads.
@@ -296,8 +326,8 @@ class WorkerPool:
         except (BrokenPipeError, ConnectionResetError):
             pass  # it has died: reported where its answer is awaited
 
-    def _answers(self) -> list[Any]:
-        """Wait for an answer of every worker, not for ever.
+    def _answers(self, steps: int = 1) -> list[Any]:
+        """Wait for an answer of every worker, which it gives after so many steps, not for ever.
 
         Raises:
             Q1Error: a worker died, or does not answer.
@@ -305,7 +335,8 @@ class WorkerPool:
         """
         results, patience = [], START_PATIENCE
         if self._slowest:  # steps are known
-            patience = min(patience, max(STEP_PATIENCE, SLOWEST * self._slowest))
+            one = max(STEP_PATIENCE, SLOWEST * self._slowest)
+            patience = min(patience, one + (steps - 1) * self._slowest)
         for i, pipe in enumerate(self._pipes):
             waited = 0  # s; counted, not read from the clock, which runs on while a machine sleeps
             while not pipe.poll(1.0):
@@ -492,16 +523,30 @@ def _commands(env: TrackingEnv, views: dict[str, Array], mine: slice) -> dict[st
     """What a worker can be told, on its own columns of the shared arrays."""
     env.bin_probs = views["bin_probs"]
     per_step = ("final_obs", "terms", "cause", "frame", "ep_len", "ep_ret")
-    horizon = len(views["rows"]) - 1
+    actions = views["actions"][:, mine]
     results = [
-        StepBuffers(views["rows"][t + 1, mine], *(views[name][t, mine] for name in per_step)) for t in range(horizon)
+        StepBuffers(views["rows"][t + 1, mine], *(views[name][t, mine] for name in per_step))
+        for t in range(len(actions))
     ]
     start = StepBuffers.zeros(env.num_envs, env.layout)
     start.rows = views["rows"][0, mine]
-    actions = views["actions"][mine]
-    return {
+    commands = {
         "reset": lambda _: env.reset_all(start),
-        "step": lambda t: env.step(actions, results[t]),
+        "step": lambda t: env.step(actions[t], results[t]),
         "save": lambda _: env.save(),
         "load": lambda state: env.load(state, start),
     }
+    policy = {name.removeprefix(POLICY): view for name, view in views.items() if name.startswith(POLICY)}
+    if policy:
+        actor = Actor(policy, env.layout.reference_joint_pos, env.num_envs)
+        observed = views["rows"][:-1, mine, : env.layout.actor_dim]
+        noise, means = views["noise"][:, mine], views["means"][:, mine]
+
+        def play(_: Any) -> None:
+            for t, result in enumerate(results):
+                actor.mean(observed[t] + noise[t], means[t])
+                actions[t] += means[t]
+                env.step(actions[t], result)
+
+        commands["play"] = play
+    return commands

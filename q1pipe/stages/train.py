@@ -144,9 +144,10 @@ def train(
         *(device, cfg.num_envs, cfg.num_workers, cfg.max_iterations, cfg.steps_per_env, folder),
     )
     with stop.interruptible():
-        halves = device.type != "cpu" if cfg.half_batches is None else cfg.half_batches
-        parts = min(2, cfg.num_envs) if halves else 1
-        pool = WorkerPool(robot_cfg, motion, cfg, cfg.num_workers, horizon=cfg.steps_per_env, parts=parts)
+        acts = device.type == "cpu" and cfg.half_batches is None
+        halves = not acts if cfg.half_batches is None else cfg.half_batches
+        parts, steps = min(2, cfg.num_envs) if halves else 1, cfg.steps_per_env
+        pool = WorkerPool(robot_cfg, motion, cfg, cfg.num_workers, horizon=steps, parts=parts, acts=acts)
     with pool:
         trainer = Trainer(
             pool,

@@ -48,12 +48,13 @@ def test_gae_keeps_environments_apart():
 def test_batch_multiplies_rewards_by_dt_and_gives_the_final_observation_to_its_own_step():
     torch.manual_seed(0)
     shape = Shape(actor=2, critic=3, action=1, reference=0)
-    rollout, critic = Rollout(2, 2, shape, torch.device("cpu")), Critic(3, (4,))
+    rollout, critic = Rollout.empty(2, 2, shape, torch.device("cpu")), Critic(3, (4,))
     rollout.rows.copy_(torch.rand(3, 2, 6))
     rollout.rows[1:, :, 4:] = 0
     rollout.rows[2, 1, 5] = 1  # step 1 of environment 1 was cut off: flat index 1·2 + 1
     final = torch.rand(1, 3)
-    batch = rollout.batch(critic, torch.zeros(1), (final, torch.tensor([3])), dt=0.1, gamma=GAMMA, lam=LAM)
+    features = torch.zeros(2, 2, 2), torch.zeros(2, 2, 1)
+    batch = rollout.batch(features, critic, torch.zeros(1), (final, torch.tensor([3])), dt=0.1, gamma=GAMMA, lam=LAM)
 
     values = critic(rollout.rows[..., :3]).detach()
     reward = rollout.rows[1:, :, 3] * 0.1

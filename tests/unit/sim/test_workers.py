@@ -12,9 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from q1pipe.config import RobotCfg, TrainCfg
+from q1pipe.config import PolicyCfg, RobotCfg, TrainCfg
 from q1pipe.errors import Q1Error
+from q1pipe.sim.actor import Actor, parameters
 from q1pipe.sim.env import StepBuffers, TrackingEnv
+from q1pipe.sim.observations import Layout
 from q1pipe.sim.workers import WorkerError, WorkerPool, _limit_sending
 
 ENVS, STEPS = 8, 30
@@ -39,8 +41,8 @@ def busy():
 
 @pytest.fixture
 def pool(motion, busy):
-    def start(workers=1, horizon=STEPS, mode="train", cfg=busy, parts=1):
-        return WorkerPool(RobotCfg(), motion, cfg, workers, mode=mode, horizon=horizon, parts=parts)
+    def start(workers=1, horizon=STEPS, mode="train", cfg=busy, **how):
+        return WorkerPool(RobotCfg(), motion, cfg, workers, mode=mode, horizon=horizon, **how)
 
     return start
 
@@ -51,7 +53,7 @@ def actions(steps=STEPS):
 
 def run(pool, steps, first=0):
     for t in range(steps):
-        pool.actions[:] = actions()[first + t]
+        pool.actions[t] = actions()[first + t]
         pool.step(t)
     return {name: getattr(pool, name).copy() for name in RESULTS}
 
@@ -78,6 +80,38 @@ def test_results_do_not_depend_on_the_number_of_workers(pool, robot, clip, busy)
     for t, a in enumerate(actions()):
         env.step(a, out)
         assert (out.rows == results[0]["rows"][t + 1]).all()
+
+
+def test_workers_that_act_take_the_same_steps_as_when_they_are_told_each_action(pool, robot, clip, busy):
+    rng = np.random.default_rng(2)
+    layout, (skip, explore) = Layout.of(robot), (0.05, 0.5)
+    policy = {name: rng.normal(0, skip, s) for name, s in parameters(layout.actor_dim, (16, 8), 22).items()}
+    policy["spread"] = rng.uniform(0.5, 2, layout.actor_dim)
+    noise, sample = rng.uniform(-0.1, 0.1, (STEPS, ENVS, layout.actor_dim)), rng.normal(0, explore, (STEPS, ENVS, 22))
+    cfg, results = busy.model_copy(update={"policy": PolicyCfg(hidden=(16, 8))}), []
+    for workers in (1, 2, 4):
+        with pool(workers, cfg=cfg, acts=True) as p:
+            for name, values in policy.items():
+                p.policy[name][:] = values
+            p.noise[:], p.actions[:] = noise, sample
+            p.reset()
+            p.play()
+            results.append({name: getattr(p, name).copy() for name in (*RESULTS, "actions", "means")})
+    assert results[0]["cause"].any()
+    for other in results[1:]:
+        for name, array in results[0].items():
+            assert (other[name] == array).all(), name
+
+    first = results[0]
+    actor, mean = Actor({n: np.float32(x) for n, x in policy.items()}, slice(0, 22), ENVS), np.zeros((ENVS, 22), "f")
+    env, out = TrackingEnv(robot, clip, busy, np.arange(ENVS)), StepBuffers.zeros(ENVS, layout)
+    env.reset_all(out)
+    for t in range(STEPS):
+        actor.mean(out.rows[:, : layout.actor_dim] + np.float32(noise[t]), mean)
+        assert (first["means"][t] == mean).all()
+        assert (first["actions"][t] == np.float32(sample[t]) + mean).all()
+        env.step(first["actions"][t], out)
+        assert (first["rows"][t + 1] == out.rows).all()
 
 
 def test_layout_of_the_results(pool):
@@ -294,7 +328,7 @@ def test_an_uneven_split_is_refused(motion, busy):
 SCRIPT = """
 import sys, os, signal
 from pathlib import Path
-from q1pipe.config import RobotCfg, TrainCfg
+from q1pipe.config import PolicyCfg, RobotCfg, TrainCfg
 from q1pipe.sim.workers import WorkerPool
 pool = WorkerPool(RobotCfg(), Path(sys.argv[1]), TrainCfg(num_envs=4, num_workers=2), 2, horizon=2)
 pool.reset()
