@@ -53,9 +53,10 @@ class Bench:
 
     Attributes:
         workers: physics processes.
+        acts: they compute the policy as well.
         raw: the physics alone, `Batch.step` of all environments in as many threads.
         own: what a worker does beside physics: observations, rewards, resets.
-        inference: actions from observations.
+        inference: actions from observations, by a worker for its environments or by the learner for all.
         copies: between host and device.
         collect: all of collection, waiting and messages included.
         update: values, advantages, epochs.
@@ -65,6 +66,7 @@ class Bench:
     """
 
     workers: int
+    acts: bool
     raw: float
     own: float
     inference: float
@@ -79,6 +81,11 @@ class Bench:
     def loop(self) -> float:
         """Seconds of the whole iteration."""
         return self.collect + self.update + self.rest
+
+    @property
+    def spread(self) -> float:
+        """Seconds beside physics that more cores share."""
+        return self.own + self.inference * self.acts
 
 
 def run(source: Path, sections: Sections, workers: Sequence[int], rounds: int, out: Path | None) -> dict[str, Any]:
@@ -156,12 +163,13 @@ def measured(folder: Path, clip: Clip, robot: Robot, sections: Sections, workers
         wall = (rows[-1]["wall_s"] - rows[0]["wall_s"]) / (len(rows) - 1)
         raw, _ = physics(trainer, robot, clip, cfg, 1, workers)
         alone, whole = physics(trainer, robot, clip, cfg, workers, 1)
-        inference, copies = learner(trainer)
+        acts = bool(trainer.pool.policy)
+        inference, copies = (one_core(trainer, cfg.num_envs // workers), 0.0) if acts else learner(trainer)
         parts.append((raw, whole - alone, inference, copies, collect, update, max(0.0, wall - collect - update)))
         log.info("%d workers, round %d of %d: %.0f steps/s", workers, n + 1, rounds, rows[-1]["sps"])
     raw, own, inference, copies, collect, update, rest = (statistics.median(x) for x in zip(*parts, strict=True))
     ratios = (statistics.median(p[0] / whole(p) for p in parts) for whole in (lambda p: p[4], lambda p: sum(p[4:])))
-    return Bench(workers, raw, own, inference, copies, collect, update, rest, *ratios)
+    return Bench(workers, acts, raw, own, inference, copies, collect, update, rest, *ratios)
 
 
 def physics(trainer: Trainer, robot: Robot, clip: Clip, cfg: TrainCfg, share: int, threads: int) -> tuple[float, float]:
@@ -207,6 +215,20 @@ def physics(trainer: Trainer, robot: Robot, clip: Clip, cfg: TrainCfg, share: in
     return alone, whole
 
 
+def one_core(trainer: Trainer, envs: int) -> float:
+    """Seconds of an iteration's inference for so many environments on one core, by torch, as long as a worker's."""
+    policy, rows, threads = trainer.policy, trainer.rollout.rows[:-1, :envs], torch.get_num_threads()
+    torch.set_num_threads(1)
+    with torch.no_grad():
+        policy(rows[0, :, : policy.shape.actor])  # whatever the first call sets up
+        begin = time.perf_counter()
+        for row in rows:
+            policy(row[:, : policy.shape.actor])
+        seconds = time.perf_counter() - begin
+    torch.set_num_threads(threads)
+    return seconds
+
+
 def learner(trainer: Trainer) -> tuple[float, float]:
     """Seconds of an iteration's inference and of its copies, each by itself."""
     rows, policy, steps = trainer.rollout.rows, trainer.policy, trainer.cfg.steps_per_env
@@ -228,15 +250,15 @@ def estimate(benches: Sequence[Bench], cfg: TrainCfg) -> list[dict[str, float]]:
     """Environment steps per second with more cores, from what was measured here.
 
     Physics and a worker's own work are spread over the cores, as a fixed part and one per environment (two numbers of
-    workers tell them apart; one number leaves all of it fixed). Inference and copies, the update and the rest are as
-    long as here; on a card that is CARD times as fast as this learner, inference and update shrink.
+    workers tell them apart; one number leaves all of it fixed). A learner's inference and copies, the update and the
+    rest are as long as here; on a card that is CARD times as fast as this learner, inference and update shrink.
     """
     few, many = min(benches, key=lambda b: b.workers), max(benches, key=lambda b: b.workers)
     steps = cfg.num_envs * cfg.steps_per_env
     physics_work = few.raw * few.workers / steps  # s of one core for an environment step
-    slope = (few.own - many.own) / (1 / few.workers - 1 / many.workers) if few.workers < many.workers else 0.0
+    slope = (few.spread - many.spread) / (1 / few.workers - 1 / many.workers) if few.workers < many.workers else 0.0
     slope = max(0.0, slope)
-    fixed = max(0.0, few.own - slope / few.workers)
+    fixed = max(0.0, few.spread - slope / few.workers)
     messages = max(0.0, many.collect - many.raw - many.own - many.inference - many.copies)
     found = []
     for count in CORES:
@@ -244,7 +266,7 @@ def estimate(benches: Sequence[Bench], cfg: TrainCfg) -> list[dict[str, float]]:
             continue
         spread = physics_work * steps / count + fixed + slope / count + messages
         serial = many.copies + many.rest
-        computed = many.inference + many.update
+        computed = many.inference * (not many.acts) + many.update
         found.append(
             {
                 "cores": count,
