@@ -1,6 +1,6 @@
 """How soon the get-up is learned, by seed and by setting: minutes and environment steps to a finish rate of 0.95.
 
-    python -m benchmarks.learning                                  five seeds of the laptop configuration
+    python -m benchmarks.learning --curves docs/learning.svg       five seeds of the laptop configuration, and a picture
     python -m benchmarks.learning --variant "no skip" --seeds 2    what a setting does
 
 Runs are kept below results/benchmarks and go on where they stopped. The finish rate is that of training's own 32
@@ -10,6 +10,7 @@ undisturbed test episodes (eval.csv), every save_interval iterations.
 from __future__ import annotations
 
 import statistics
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -17,6 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.common import ROOT, laptop, train_run
+from benchmarks.curves import svg
 from q1pipe import cores
 from q1pipe.config import merged
 from q1pipe.log import setup
@@ -29,10 +31,15 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "std 0.25 at first": {"policy": {"init_std": 0.25}},
     "net 128-64": {"policy": {"hidden": [128, 64]}},
     "net 512-256-128": {"policy": {"hidden": [512, 256, 128]}},
+    "net 128-128": {"policy": {"hidden": [128, 128]}},
     "3 epochs": {"ppo": {"epochs": 3}},
+    "2 epochs": {"ppo": {"epochs": 2}},
+    "3 epochs, net 128-64": {"ppo": {"epochs": 3}, "policy": {"hidden": [128, 64]}},
+    "bf16": {"autocast": "bf16"},
     "8 mini-batches": {"ppo": {"mini_batches": 8}},
     "2 mini-batches": {"ppo": {"mini_batches": 2}},
     "target KL 0.01": {"ppo": {"target_kl": 0.01}},
+    "target KL 0.03": {"ppo": {"target_kl": 0.03}},
     "entropy 0": {"ppo": {"entropy": 0.0}},
     "γ 0.995": {"ppo": {"gamma": 0.995}},
     "γ 0.98": {"ppo": {"gamma": 0.98}},
@@ -65,6 +72,7 @@ def main(
     variant: Annotated[list[str] | None, typer.Option(help="names; else laptop")] = None,
     seeds: Annotated[int, typer.Option(min=1)] = 5,
     iterations: Annotated[int | None, typer.Option(min=1, help="else the configuration's")] = None,
+    curves: Annotated[Path | None, typer.Option(help="SVG, of the last of the settings")] = None,
 ) -> None:
     """Train and compare."""
     setup(None, "")
@@ -84,6 +92,8 @@ def main(
             f"{statistics.median(row['finish_disturbed'] for row in ends):.2f}",
         )
         Console().print(table)
+    if curves:
+        curves.write_text(svg(records, f"{name}: {seeds} seeds"), encoding="utf-8")
 
 
 if __name__ == "__main__":

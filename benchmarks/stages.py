@@ -1,0 +1,29 @@
+"""How long each job of the workflow took, from what Snakemake keeps about its outputs: run it after `make run`.
+
+python -m benchmarks.stages
+"""
+
+from __future__ import annotations
+
+import json
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.common import MOTION, ROOT
+
+
+def main() -> None:
+    """Print a row for each job, in the order in which they ran."""
+    jobs = set()
+    for file in (ROOT / ".snakemake" / "metadata").glob("*"):
+        kept = json.loads(file.read_text(encoding="utf-8"))
+        jobs.add((kept["starttime"], kept["endtime"], kept["rule"]))
+    table = Table("job", "seconds", title=f"of {MOTION}; the two videos are rendered side by side")
+    for start, end, rule in sorted(jobs):
+        table.add_row(rule, f"{end - start:.1f}")
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()
