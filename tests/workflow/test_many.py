@@ -124,6 +124,11 @@ def test_what_failed_first_and_was_done_by_a_retry_is_done(tmp_path: Path) -> No
     ]
 
 
+def test_chinese_names_take_two_columns_for_each_character(tmp_path: Path) -> None:
+    text = START.format(motion="起身", number=4) + START.format(motion="wave", number=11)
+    assert ending(text, tmp_path)[1:] == ["  wave  as far as was asked for", "  起身  as far as was asked for"]
+
+
 def test_what_the_scheduler_says_counts_where_the_stage_was_silent(tmp_path: Path) -> None:
     logs = tmp_path / "results/wave/logs"
     logs.mkdir(parents=True)
