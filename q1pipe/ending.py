@@ -112,8 +112,13 @@ def _state(folder: Path, motion: str, failed: Job | None, shared: Job | None) ->
         return False, f"waits for {shared.rule}" if shared else ""
     results = folder / "results" / motion
     try:
-        verdict = json.loads((results / "eval.json").read_text(encoding="utf-8"))["verdict"]
+        judged, trained = (
+            json.loads((results / name).read_text(encoding="utf-8")) for name in ("eval.json", "train.json")
+        )
+        verdict, ours = judged["verdict"], judged["fingerprint"] == trained["fingerprint"]
     except (OSError, ValueError, KeyError):
+        ours = False
+    if not ours:  # or it is the verdict on an earlier policy
         return True, "as far as was asked for"
     page = next(name for name in ("report.html", "eval.json") if (results / name).exists())
     return True, f"verdict: {verdict}  results/{motion}/{page}"

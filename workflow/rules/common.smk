@@ -29,7 +29,7 @@ os.environ.update(
 from q1pipe.config import Settings, of_arguments, of_file, settings_of
 from q1pipe.config.problems import near
 from q1pipe.ending import ending, last_words
-from q1pipe.errors import ConfigError, error
+from q1pipe.errors import ConfigError, error, warn
 from q1pipe.files import write_json
 from q1pipe.provenance import code_of, file_sha, files_of, mjcf_sha
 
@@ -97,6 +97,10 @@ except ConfigError as e:
     raise WorkflowError(str(e)) from None
 for finding in SETTINGS.warnings:
     logger.warning(str(finding))
+if any(pathlib.Path("results").glob("*/motion.json")) and not any(pathlib.Path(".snakemake/metadata").glob("*")):
+    found = "results/ is there, but not what Snakemake knew of it"
+    action = "copy it too; or accept the results as they are: snakemake --cores 1 --touch --forceall"
+    logger.warning(str(warn("copy", ".snakemake", found, "both, else only dates tell what is stale", action)))
 if not SOURCES:
     logger.warning("WARN [no-motion] config: no motion file — at least one — put one there, such as config/wave.npz")
 
