@@ -87,7 +87,6 @@ def test_moved_folder_goes_on_where_it_was(project: Project, tmp_path: Path) -> 
 
 
 def test_copy_without_what_snakemake_knows_goes_by_dates_until_it_is_accepted(project: Project) -> None:
-    assert "WARN [copy]" not in project.dry_run()
     shutil.rmtree(project.folder / ".snakemake")
     said = project.dry_run()
     assert jobs(said) == set()  # dates came along

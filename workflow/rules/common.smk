@@ -31,6 +31,7 @@ from q1pipe.config.problems import near
 from q1pipe.ending import ending, last_words
 from q1pipe.errors import ConfigError, error, warn
 from q1pipe.files import write_json
+from q1pipe.learn.wish import tracked
 from q1pipe.provenance import code_of, file_sha, files_of, mjcf_sha
 
 
@@ -188,6 +189,11 @@ def num_workers(wildcards):
 def untracked_workers(wildcards, threads):
     """As a param that changes without making anything stale: Snakemake records none that depends on threads."""
     return num_workers(wildcards)
+
+
+def asked_device(wildcards):
+    """Changes with PRIMEBOT_DEVICE where another device would be chosen."""
+    return tracked(SETTINGS.of().device.device, pathlib.Path("results/device.json"), os.environ)
 
 
 # Threads of what judges a policy: what --cores 40 leaves beside another motion's training, so that both run at once.
