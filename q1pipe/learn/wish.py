@@ -25,7 +25,7 @@ def tracked(asked: str, device_json: Path, environ: Mapping[str, str]) -> str:
         environ: environment variables.
     """
     if asked != "auto":
-        return ""
+        return f"{VARIABLE}="
     now = wish(environ)
     try:
         record = json.loads(device_json.read_text(encoding="utf-8"))

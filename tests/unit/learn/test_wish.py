@@ -58,7 +58,7 @@ def test_text_changes_where_the_choice_would(tmp_path: Path, then: dict, now: st
 
 
 def test_device_of_the_configuration_leaves_nothing_to_the_variable(tmp_path: Path) -> None:
-    assert tracked("cpu", tmp_path / "device.json", {"PRIMEBOT_DEVICE": "npu:0"}) == ""
+    assert tracked("cpu", tmp_path / "device.json", {"PRIMEBOT_DEVICE": "npu:0"}) == "PRIMEBOT_DEVICE="
 
 
 def test_record_that_cannot_be_read_or_is_of_another_setting_says_nothing(tmp_path: Path) -> None:
