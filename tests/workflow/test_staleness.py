@@ -317,15 +317,17 @@ def test_motion_and_robot_from_the_environment_are_tracked_by_content(project: P
 
 
 def test_device_of_the_environment_is_asked_for_only_where_another_would_be_chosen(project: Project) -> None:
-    """Which another is, is in unit/learn/test_wish.py."""
+    """Which another is, and what the device stage says of it, is in unit/learn/test_wish.py."""
     auto, target = ("--config", "device__device=auto"), "results/device.json"
-    result = project.snakemake(target, *auto, PRIMEBOT_DEVICE="cpu")
-    assert result.returncode == 0, result.stdout
-    assert json.loads((project.folder / target).read_text(encoding="utf-8"))["device"] == "cpu"
-    assert project.planned(target, *auto, PRIMEBOT_DEVICE="cpu") == set()
-    cleared = ("device",) if torch.backends.cuda.is_built() else NOTHING  # there might be a card then
-    assert project.planned(target, *auto) == of_name(*cleared)
-    assert project.planned(*auto, PRIMEBOT_DEVICE="npu:7") == of_name("device", *LEARNING)
+    path = project.folder / target
+    record = json.loads(path.read_text(encoding="utf-8"))
+    assert (record["requested"], record["device"]) == ("cpu", "cpu")
+    as_if = {**record, "requested": "auto", "variables": {"PRIMEBOT_DEVICE": "cpu"}, "automatic": False}
+    path.write_text(json.dumps(as_if), encoding="utf-8")
+    assert project.snakemake("--touch", "--forceall", *auto, PRIMEBOT_DEVICE="cpu").returncode == 0
+    assert project.planned(*auto, PRIMEBOT_DEVICE="cpu") == set()
+    for variables in ({}, {"PRIMEBOT_DEVICE": "npu:7"}):
+        assert project.planned(*auto, **variables) == of_name("device", *LEARNING)
 
 
 def test_motion_stage_depends_only_on_the_training_settings_that_its_rule_tracks(
