@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -95,12 +96,12 @@ def ending(text: str, folder: Path) -> list[str]:
     rows = [(motion, *_state(folder, motion, failed.get(motion), shared)) for motion in motions]
     done = sum(ok for _, ok, _ in rows)
     head = f"{done} of {len(motions)} motion{'s' * (len(motions) != 1)} done" if motions else "not done"
-    width = max(map(len, motions), default=0)
+    width = max(map(columns, motions), default=0)
     lines = [f"q1pipe: {head}"]
     if shared:
         lines += _failure(folder, shared, "  all motions  ")
     for motion, _, state in rows:
-        before = f"  {motion:{width}}  "
+        before = f"  {motion}{'':{width - columns(motion)}}  "
         lines += _failure(folder, failed[motion], before) if motion in failed else [before + state]
     return lines
 
@@ -111,8 +112,13 @@ def _state(folder: Path, motion: str, failed: Job | None, shared: Job | None) ->
         return False, f"waits for {shared.rule}" if shared else ""
     results = folder / "results" / motion
     try:
-        verdict = json.loads((results / "eval.json").read_text(encoding="utf-8"))["verdict"]
+        judged, trained = (
+            json.loads((results / name).read_text(encoding="utf-8")) for name in ("eval.json", "train.json")
+        )
+        verdict, ours = judged["verdict"], judged["fingerprint"] == trained["fingerprint"]
     except (OSError, ValueError, KeyError):
+        ours = False
+    if not ours:  # or it is the verdict on an earlier policy
         return True, "as far as was asked for"
     page = next(name for name in ("report.html", "eval.json") if (results / name).exists())
     return True, f"verdict: {verdict}  results/{motion}/{page}"
@@ -122,7 +128,12 @@ def _failure(folder: Path, job: Job, before: str) -> list[str]:
     """Stage, reason and where to read more."""
     logs = [log for log in (job.log, job.scheduler_log) if log]
     reason = why(*(folder / log for log in logs))
-    return [f"{before}FAILED at {job.rule}: {reason}", *(f"{'':{len(before)}}{log}" for log in logs)]
+    return [f"{before}FAILED at {job.rule}: {reason}", *(f"{'':{columns(before)}}{log}" for log in logs)]
+
+
+def columns(text: str) -> int:
+    """Columns of a terminal: Chinese characters take two."""
+    return sum(1 + (unicodedata.east_asian_width(c) in "WF") for c in text)
 
 
 def why(*logs: Path) -> str:

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
 from q1pipe.log import span
 from q1pipe.runs import Run, motion_folders, published, runs_of
 
+FAILED = re.compile(rb"^[-\d]+ [:\d]+ (ERROR \[|this is a bug)", re.MULTILINE)  # lines of a log
+TAIL = 1 << 16  # bytes at the end of a log in which they are
+WIDE = 1000  # characters; nothing is folded
 RECENT = 20  # iterations that the speed and the time left are taken from
 
 
@@ -31,10 +38,24 @@ def table(results: Path) -> Table:
 
 def watch(results: Path, every: float) -> None:
     """Show the table until Ctrl-C, anew every so many seconds."""
-    with suppress(KeyboardInterrupt), Live(table(results), auto_refresh=False, vertical_overflow="visible") as live:
+    shown = Cut(table(results))
+    with suppress(KeyboardInterrupt), Live(shown, auto_refresh=False, vertical_overflow="visible") as live:
         while True:
             time.sleep(every)
-            live.update(table(results), refresh=True)
+            live.update(Cut(table(results)), refresh=True)
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A table whose lines end where the terminal does: rich would fold its cells, and the rest is still to be read."""
+
+    table: Table
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """The lines at their full width, cut."""
+        for line in console.render_lines(self.table, options.update(width=WIDE), pad=False):
+            yield from Segment.adjust_line_length(line, options.max_width, pad=False)
+            yield Segment.line()
 
 
 def current(folder: Path) -> Run | None:
@@ -48,6 +69,8 @@ def stage(folder: Path, run: Run | None) -> str:
     """How far a motion has come."""
     if run and run.holder:
         return "trains"
+    if failed := failure(folder):
+        return f"{failed} failed"
     if (folder / "train.json").exists():
         judged = _json(folder / "eval.json")
         ours = judged.get("fingerprint") == published(folder)  # else it is an earlier policy's
@@ -76,6 +99,16 @@ def progress(run: Run) -> list[str]:
         left,
         f"{kept[0]}, {span(time.time() - kept[1])} ago" if kept else "none",
     ]
+
+
+def failure(folder: Path) -> str:
+    """The stage that a motion failed at, by the last log; Snakemake has removed all else that it wrote."""
+    logs = [log for log in (folder / "logs").glob("*.log") if not log.name.startswith(".")]
+    with suppress(OSError):  # a log is removed at any time
+        log = max(logs, key=lambda log: log.stat().st_mtime_ns, default=None)
+        if log and FAILED.search(log.read_bytes()[-TAIL:]):
+            return log.stem
+    return ""
 
 
 def _json(path: Path) -> dict[str, Any]:

@@ -16,6 +16,8 @@ from q1pipe.errors import ConfigError, Finding, error
 
 Loc = tuple[int | str, ...]
 
+COMMAND_LINE = "--config"  # where what is given there is from
+
 WORDS = {"": None, "~": None, **dict.fromkeys(("null", "Null", "NULL"))}
 WORDS |= {**dict.fromkeys(("true", "True", "TRUE"), True), **dict.fromkeys(("false", "False", "FALSE"), False)}
 INTEGER = re.compile(r"[-+]?[0-9]+")
@@ -87,18 +89,28 @@ def of_arguments(arguments: Iterable[str]) -> Layer:
     Snakemake takes no dots in a key, hence the two underscores.
 
     Raises:
-        ConfigError: a value is no YAML, or there is no ``=``.
+        ConfigError: a value is no YAML, there is no ``=``, or a dot before it.
     """
     values: dict[str, Any] = {}
     for argument in arguments:
         key, equals, text = argument.partition("=")
         if not equals:
-            raise ConfigError(error("config", f"--config {argument}", "no =", "key=value"))
-        value = _parsed(f"--config {key}", text, mapping=False).values
+            raise ConfigError(error("config", f"{COMMAND_LINE} {argument}", "no =", "key=value"))
+        value = _parsed(f"{COMMAND_LINE} {key}", text, mapping=False).values
+        if "." in key:
+            raise ConfigError(
+                error(
+                    "config",
+                    f"{COMMAND_LINE} {key}",
+                    "a dot in the name",
+                    "two underscores, because Snakemake takes no dots",
+                    f"write {COMMAND_LINE} {key.replace('.', '__')}={text}",
+                )
+            )
         for part in reversed(key.split("__")):
             value = {part: value}
         values = merged(values, value)
-    return Layer("--config", values)
+    return Layer(COMMAND_LINE, values)
 
 
 def merged(*layers: Mapping[str, Any]) -> dict[str, Any]:

@@ -31,9 +31,11 @@ import torch
 from q1pipe.config import DeviceCfg
 from q1pipe.errors import DeviceError, Finding, error, first, warn
 from q1pipe.learn import smi
+from q1pipe.log import PROGRESS_SECONDS
 
 log = logging.getLogger(__name__)
 
+KINDS = ("npu", "cuda", "cpu")  # in the order of `auto`
 PATTERN = re.compile(r"cpu|(cuda|npu)(:\d+)?")
 VARIABLES = {"PRIMEBOT_DEVICE": None, "CUDA_VISIBLE_DEVICES": "cuda", "ASCEND_RT_VISIBLE_DEVICES": "npu"}
 DEVICE_FILES = Path("/dev")  # davinci0 …: the driver's
@@ -110,7 +112,8 @@ def look(cfg: DeviceCfg, environ: Mapping[str, str] | None = None) -> dict[str, 
 
     Returns:
         The record for device.json: device (empty: none, with an ERROR among the findings), name, why, requested,
-        cards, variables, versions, memory, tried, smi, findings.
+        automatic (the choice is plainly the same without PRIMEBOT_DEVICE), cards, variables, versions, memory, tried,
+        smi, findings.
     """
     environ = dict(os.environ if environ is None else environ)
     tried: list[Probe] = []
@@ -142,12 +145,14 @@ def look(cfg: DeviceCfg, environ: Mapping[str, str] | None = None) -> dict[str, 
         chosen = Probe("")
     installed = versions(environ)
     findings += series(installed) + advisory(chosen, table)
+    cards = chosen.cards if asked in ("", chosen.device.partition(":")[0]) else 1
     return {
         "device": chosen.device,
         "name": chosen.name,
         "why": why,
         "requested": cfg.device,
-        "cards": chosen.cards if asked in ("", chosen.device.partition(":")[0]) else 1,
+        "automatic": cards == chosen.cards and _unasked(environ) == chosen.device,
+        "cards": cards,
         "variables": {name: environ[name] for name in VARIABLES if name in environ},
         "versions": installed,
         "memory": {"free": chosen.free, "total": chosen.total},
@@ -159,7 +164,7 @@ def look(cfg: DeviceCfg, environ: Mapping[str, str] | None = None) -> dict[str, 
 
 def automatic(attempt: Callable[[str], Probe], findings: list[Finding]) -> Probe:
     """The first kind of device that computes; what is there and does not is among the findings."""
-    for kind in ("npu", "cuda", "cpu"):
+    for kind in KINDS:
         result = attempt(kind)
         if result.ok:
             return result
@@ -187,6 +192,12 @@ def ruling_variable(environ: Mapping[str, str]) -> tuple[str, str]:
                 raise DeviceError(error("device-name", name, f"'{value}' is no device", allowed, f"unset {name}"))
             return value, f"{name}={value}"
     return "", ""
+
+
+def _unasked(environ: Mapping[str, str]) -> str:
+    """The device that `auto` tries first without PRIMEBOT_DEVICE, of those that are not plainly absent or hidden."""
+    asked, _ = ruling_variable({**environ, "PRIMEBOT_DEVICE": ""})
+    return _indexed(asked or next(kind for kind in KINDS if not (_absent(kind) or hidden(kind, environ))))
 
 
 def hidden(device: str, environ: Mapping[str, str]) -> str:
@@ -270,7 +281,7 @@ def _reason(result: Probe) -> str:
 
 def probe(device: str, timeout: float, environ: Mapping[str, str]) -> Probe:
     """Let a throw-away process compute on a device: a broken driver may hang, abort or leave the device locked."""
-    device = device if device == "cpu" or ":" in device else f"{device}:0"
+    device = _indexed(device)
     if why := _absent(device):
         return Probe(device, present=device.startswith("npu") and any(DEVICE_FILES.glob("davinci[0-9]*")), why=why)
     if why := hidden(device, environ):
@@ -287,9 +298,16 @@ def probe(device: str, timeout: float, environ: Mapping[str, str]) -> Probe:
         errors="replace",
         start_new_session=True,
     )
-    try:
-        out, err = process.communicate(timeout=timeout)
-    except subprocess.TimeoutExpired:
+    waited = 0.0
+    while True:
+        try:
+            out, err = process.communicate(timeout=min(PROGRESS_SECONDS, timeout - waited))
+            break
+        except subprocess.TimeoutExpired:
+            waited += PROGRESS_SECONDS
+        if waited < timeout:
+            log.info("%s: no answer yet, %g s of %g", device, waited, timeout)
+            continue
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         out, err = process.communicate()
@@ -298,6 +316,10 @@ def probe(device: str, timeout: float, environ: Mapping[str, str]) -> Probe:
         return Probe(**json.loads(out.splitlines()[-1]))
     except (IndexError, ValueError, TypeError):
         return Probe(device, why=f"the probe ended with code {process.returncode}", detail=_tail(err))
+
+
+def _indexed(device: str) -> str:
+    return device if device == "cpu" or ":" in device else f"{device}:0"
 
 
 def _tail(text: str) -> list[str]:

@@ -563,8 +563,8 @@ class Progress:
         self.said = now
         left = (now - self.began) / (iteration - self.first) * (self.last - iteration)
         share = 100 * iteration // self.last
-        speed = f"{row['sps'] / 1000:.1f}k steps/s"
-        log.info(f"train {iteration}/{self.last} {share}%  return {row['ep_ret']:.1f}  {speed}  {span(left)} left")
+        said = f"reward {row['mean_rew']:.2f}  return {row['ep_ret']:.1f}  {row['sps'] / 1000:.1f}k steps/s"
+        log.info(f"train {iteration}/{self.last} {share}%  {said}  {span(left)} left")
 
 
 def _tensors(arrays: Mapping[str, Array]) -> dict[str, Tensor]:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter1d
 
 from q1pipe import rotations
+from q1pipe.log import progress
 from q1pipe.motion.clip import forward_kinematics, stepping
 from q1pipe.robot import Robot
 
@@ -58,8 +59,8 @@ def follow(robot: Robot, qpos: Array, fps: float, physics_hz: float, seed: int =
     model, substeps = stepping(robot, fps, physics_hz)
     start = _settle(robot, model, qpos[0])
     sketch = qpos
-    for _ in range(2):
-        done = _Tracker(robot, model, substeps, sketch, fps, np.random.default_rng(seed)).run(start)
+    for what in ("following the drawing, plan", "following what was done, plan"):
+        done = _Tracker(robot, model, substeps, sketch, fps, np.random.default_rng(seed)).run(start, what)
         gap = _tracking_gap(robot, done, sketch)
         sketch = smooth(done, fps * SMOOTHING)
     return sketch, gap
@@ -143,13 +144,13 @@ class _Tracker:
         ).reshape(self.horizon, self.knots)
         self.sims = _Simulations(model, SAMPLES)
 
-    def run(self, start: Array) -> Array:
-        """Drive the robot along the whole reference. (nq,) -> (T, nq)."""
+    def run(self, start: Array, what: str) -> Array:
+        """Drive the robot along the whole reference, and say how far it is. (nq,) -> (T, nq)."""
         real = _Simulations(self.model, 1)
         real.qpos[0] = start
         done = [start]
-        while len(done) < len(self.targets):
-            now = len(done) - 1
+        knots = range(0, len(self.targets) - 1, self.knot)
+        for now in progress(knots, len(knots), what):
             self._plan(now, _State(real.qpos[0].copy(), real.qvel[0].copy(), real.warmstart[0].copy()))
             targets = self.targets[now + 1 : now + 1 + self.knot]
             for target, offset in zip(targets, self.blend @ self.offsets, strict=False):

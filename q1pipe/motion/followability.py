@@ -20,6 +20,7 @@ from scipy.spatial import ConvexHull, QhullError
 from q1pipe import rotations
 from q1pipe.config import MotionCfg
 from q1pipe.errors import Finding, warn
+from q1pipe.log import progress
 from q1pipe.motion.clip import Clip, differentiate, parts, stepping
 from q1pipe.motion.raw import spans
 from q1pipe.robot import Robot
@@ -97,7 +98,7 @@ def followability(robot: Robot, clip: Clip, contact_distance: float) -> Followab
 
     com = np.zeros((clip.frames, 3))
     gap, carried, contacts, torque, inside, skating = np.zeros((6, clip.frames))
-    for t in range(clip.frames):
+    for t in progress(range(clip.frames), clip.frames, "balance and contacts, frame"):
         data.qpos[:], data.qvel[:] = qpos[t], qvel[t]
         mujoco.mj_forward(model, data)
         com[t] = data.subtree_com[robot.root]
@@ -293,7 +294,7 @@ def replay(robot: Robot, clip: Clip, physics_hz: float, gain: float) -> Replay:
     data = mujoco.MjData(model)
     data.qpos[:] = clip_qpos(robot, clip)[0]
     pos, quat = np.empty((clip.frames, model.nbody, 3)), np.empty((clip.frames, model.nbody, 4))
-    for t in range(clip.frames):
+    for t in progress(range(clip.frames), clip.frames, f"plain PD at {gain:g} × the gains, frame"):
         if t:
             data.ctrl[actuators] = clip.joint_pos[t]
             for _ in range(substeps):

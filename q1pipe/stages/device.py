@@ -53,7 +53,9 @@ def table(record: Mapping[str, Any]) -> list[str]:
         f"{c['number']}.{c['chip']} {c['name']} {c['health']} {c['used_mb']}/{c['total_mb']} MB" for c in smi["cards"]
     ]
     lines.append(("npu-smi", ", ".join(cards) or " ".join(filter(None, [smi["state"], smi["why"]]))))
-    lines.append(("to change", "device.device in the configuration, or PRIMEBOT_DEVICE=npu:0 … with `-R device`"))
+    lines.append(
+        ("to change", "device.device in the configuration, or PRIMEBOT_DEVICE=npu:0 …; the workflow notices both")
+    )
     return [f"{name:10} {text}" for name, text in lines]
 
 

@@ -23,6 +23,7 @@ from q1pipe.errors import Q1Error
 from q1pipe.files import replacing, write_json
 from q1pipe.learn import checkpoint
 from q1pipe.learn.policy import Policy
+from q1pipe.log import progress
 from q1pipe.motion.clip import Clip
 from q1pipe.provenance import file_sha
 from q1pipe.robot import Robot
@@ -195,7 +196,7 @@ def record(
         states.append(tuple(np.array(x) for x in (*state[:4], state[4][: layout.actor_dim])))
 
     look()
-    for _ in range(1, clip.frames):
+    for _ in progress(range(1, clip.frames), clip.frames - 1, "recording, frame"):
         running = env.episodes.cause == Cause.NONE
         if not running.any():
             break

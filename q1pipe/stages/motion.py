@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from q1pipe.config import MotionCfg, RandomizationCfg, ResetCfg, TrainCfg
 from q1pipe.errors import Finding, MotionError, Q1Error, error
 from q1pipe.files import replacing, write_json
+from q1pipe.log import progress
 from q1pipe.motion.clip import Clip
 from q1pipe.motion.followability import (
     Followability,
@@ -136,7 +137,8 @@ def check_terminations(robot: Robot, clip: Clip, cfg: TrainCfg, where: str) -> l
     on_reference, held = np.full((2, clip.frames), Cause.NONE)
     beyond: dict[int, list[tuple[float, float, int]]] = {}  # cause -> value, limit, frame
     tried = np.ones(clip.frames, bool)
-    for start in range(0, clip.frames, at_once):
+    chunks = range(0, clip.frames, at_once)
+    for start in progress(chunks, len(chunks), f"terminations, stretch of {at_once} frames"):
         chosen = np.minimum(frames[:at_once] + start, clip.frames - 1)  # the last chunk repeats the last frame
         env.reset_all(out, chosen)
         on_reference[chosen] = now = causes(env.view, cfg.termination, never, never)

@@ -55,4 +55,4 @@ def index(out: Path, names: Sequence[str], settings: Mapping[str, Any]) -> None:
 def _write(path: Path, text: str) -> None:
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
-    log.info("%s: %.1f MB", path, path.stat().st_size / 1e6)
+    log.info("%s: %.0f kB", path, path.stat().st_size / 1e3)

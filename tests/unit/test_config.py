@@ -86,6 +86,33 @@ def test_key_of_another_section_is_found_there() -> None:
     assert line.endswith("— did you mean train.ppo.learning_rate? write train: {ppo: {learning_rate: 0.001}}")
 
 
+def test_key_of_another_section_is_found_there_by_a_near_name() -> None:
+    (line,) = problems({"train": {"learning_rat": 2e-3}})
+    assert line.endswith("— did you mean train.ppo.learning_rate? write train: {ppo: {learning_rate: 0.002}}")
+
+
+def test_on_the_command_line_the_hint_is_an_argument() -> None:
+    given = ("train__learning_rate=1e-3", "train__seeds=[0, x]", "motions__wave__train__sed=4", "smoke__iterations=few")
+    with pytest.raises(ConfigError) as caught:
+        Settings([of_arguments(given)])
+    assert [str(f).rpartition(" — ")[2] for f in caught.value.findings] == [
+        "write --config smoke__iterations=3",
+        "write --config 'train__seeds=[]'",
+        "did you mean train.ppo.learning_rate? write --config train__ppo__learning_rate=0.001",
+        "did you mean train.seed? write --config motions__wave__train__seed=4",
+    ]
+
+
+def test_dots_on_the_command_line_are_told_to_be_underscores() -> None:
+    with pytest.raises(ConfigError, match=r"write --config train__ppo__clip=0\.1$"):
+        of_arguments(["train.ppo.clip=0.1"])
+
+
+def test_a_number_that_is_none_is_told_once() -> None:
+    (line,) = problems({"train": {"num_envs": "many"}})
+    assert "num_envs — 'many' — a valid integer — write train: {num_envs: 1024}" in line
+
+
 def test_key_that_is_in_several_sections_names_them_all() -> None:
     (line,) = problems({"report": {"seed": 3}})
     assert line.endswith("— did you mean train.seed or evaluate.seed or sim2sim.seed?")

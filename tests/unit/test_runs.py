@@ -132,6 +132,21 @@ def test_status_says_where_every_motion_stands(tmp_path: Path, folder: Path):
     assert "evaluated" not in shown(status.table(results))[3]
 
 
+def test_status_says_at_which_stage_a_motion_failed(tmp_path: Path, folder: Path) -> None:
+    """All that Snakemake leaves of a failed stage is its log."""
+    logs = folder / "logs"
+    logs.mkdir()
+    said = "2026-12-01 21:22:43 {}\n"
+    (logs / "motion.log").write_text(said.format("350 frames"))
+    assert status.stage(folder, None) == "–"
+    (logs / "smoke.log").write_text(said.format("WARN [x] ERROR [y]") + said.format("ERROR [smoke-floor] a — b"))
+    os.utime(logs / "motion.log", (1, 1))
+    (logs / ".smoke.log").write_text("")  # the second one, for later attempts
+    assert status.stage(folder, None) == "smoke failed"
+    os.utime(logs / "smoke.log", (0, 0))  # the clip was made anew since
+    assert status.stage(folder, None) == "–"
+
+
 def test_the_run_that_trains_comes_before_the_published_one(folder: Path):
     make(folder, A)
     busy = make(folder, B, age=500)

@@ -7,7 +7,12 @@ import signal
 import subprocess
 import sys
 import time
+from io import StringIO
 from pathlib import Path
+
+from rich.console import Console
+
+from q1pipe.status import Cut, table
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT = 120  # s
@@ -32,6 +37,16 @@ def test_watching_shows_what_changes_until_ctrl_c(tmp_path: Path) -> None:
         process.wait()
         os.close(ours)
         os.close(theirs)
+
+
+def test_lines_end_where_the_terminal_does(tmp_path: Path) -> None:
+    """None is folded into the next."""
+    folder = tmp_path / "a wave of both hands"
+    folder.mkdir()
+    (folder / "motion.json").write_text("{}")
+    console = Console(width=30, file=StringIO())
+    console.print(Cut(table(tmp_path)))
+    assert console.file.getvalue().splitlines() == ["motion                stage   ", "a wave of both hands  motion c"]
 
 
 def shown(terminal: int, text: bytes) -> bool:

@@ -1,5 +1,6 @@
 """Several motions at once: what runs beside what, and what is said at the end."""
 
+import json
 import re
 import shutil
 from datetime import datetime, timedelta
@@ -122,6 +123,22 @@ def test_what_failed_first_and_was_done_by_a_retry_is_done(tmp_path: Path) -> No
         "  wave  FAILED at train: ERROR [nan] a — b (and 1 more)",
         "        results/wave/logs/train.log",
     ]
+
+
+def test_the_verdict_on_an_earlier_policy_is_not_told(tmp_path: Path) -> None:
+    folder = tmp_path / "results/wave"
+    folder.mkdir(parents=True)
+    (folder / "eval.json").write_text(json.dumps({"verdict": "pass", "fingerprint": "a"}))
+    said = []
+    for trained in ("a", "b"):
+        (folder / "train.json").write_text(json.dumps({"fingerprint": trained}))
+        said += ending(START.format(motion="wave", number=4), tmp_path)[1:]
+    assert said == ["  wave  verdict: pass  results/wave/eval.json", "  wave  as far as was asked for"]
+
+
+def test_chinese_names_take_two_columns_for_each_character(tmp_path: Path) -> None:
+    text = START.format(motion="起身", number=4) + START.format(motion="wave", number=11)
+    assert ending(text, tmp_path)[1:] == ["  wave  as far as was asked for", "  起身  as far as was asked for"]
 
 
 def test_what_the_scheduler_says_counts_where_the_stage_was_silent(tmp_path: Path) -> None:

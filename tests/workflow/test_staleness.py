@@ -316,6 +316,20 @@ def test_motion_and_robot_from_the_environment_are_tracked_by_content(project: P
     assert project.planned(Q1_XML=str(robot)) == of_name(*EVERYTHING)
 
 
+def test_device_of_the_environment_is_asked_for_only_where_another_would_be_chosen(project: Project) -> None:
+    """Which another is, and what the device stage says of it, is in unit/learn/test_wish.py."""
+    auto, target = ("--config", "device__device=auto"), "results/device.json"
+    path = project.folder / target
+    record = json.loads(path.read_text(encoding="utf-8"))
+    assert (record["requested"], record["device"]) == ("cpu", "cpu")
+    as_if = {**record, "requested": "auto", "variables": {"PRIMEBOT_DEVICE": "cpu"}, "automatic": False}
+    path.write_text(json.dumps(as_if), encoding="utf-8")
+    assert project.snakemake("--touch", "--forceall", *auto, PRIMEBOT_DEVICE="cpu").returncode == 0
+    assert project.planned(*auto, PRIMEBOT_DEVICE="cpu") == set()
+    for variables in ({}, {"PRIMEBOT_DEVICE": "npu:7"}):
+        assert project.planned(*auto, **variables) == of_name("device", *LEARNING)
+
+
 def test_motion_stage_depends_only_on_the_training_settings_that_its_rule_tracks(
     built: Project, tmp_path: Path
 ) -> None:

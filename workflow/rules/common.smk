@@ -29,8 +29,9 @@ os.environ.update(
 from q1pipe.config import Settings, of_arguments, of_file, settings_of
 from q1pipe.config.problems import near
 from q1pipe.ending import ending, last_words
-from q1pipe.errors import ConfigError, error
+from q1pipe.errors import ConfigError, error, warn
 from q1pipe.files import write_json
+from q1pipe.learn.wish import tracked
 from q1pipe.provenance import code_of, file_sha, files_of, mjcf_sha
 
 
@@ -97,6 +98,10 @@ except ConfigError as e:
     raise WorkflowError(str(e)) from None
 for finding in SETTINGS.warnings:
     logger.warning(str(finding))
+if any(pathlib.Path("results").glob("*/motion.json")) and not any(pathlib.Path(".snakemake/metadata").glob("*")):
+    found = "results/ is there, but not what Snakemake knew of it"
+    action = "copy it too; or accept the results as they are: snakemake --cores 1 --touch --forceall"
+    logger.warning(str(warn("copy", ".snakemake", found, "both, else only dates tell what is stale", action)))
 if not SOURCES:
     logger.warning("WARN [no-motion] config: no motion file — at least one — put one there, such as config/wave.npz")
 
@@ -184,6 +189,11 @@ def num_workers(wildcards):
 def untracked_workers(wildcards, threads):
     """As a param that changes without making anything stale: Snakemake records none that depends on threads."""
     return num_workers(wildcards)
+
+
+def asked_device(wildcards):
+    """Changes with PRIMEBOT_DEVICE where another device would be chosen."""
+    return tracked(SETTINGS.of().device.device, pathlib.Path("results/device.json"), os.environ)
 
 
 # Threads of what judges a policy: what --cores 40 leaves beside another motion's training, so that both run at once.

@@ -14,5 +14,6 @@ rule device:
     params:
         *code("q1pipe.stages.device"),
         **settings("device"),
+        asked=asked_device,
     shell:
         "exec python -m q1pipe device --out-json={output.json:q} --settings={params.cfg:q} --log={log:q}"

@@ -1,5 +1,6 @@
 """What the choice of a device goes by, on a machine without NPU and CUDA; the choice itself: test_device_cases.py."""
 
+import logging
 import os
 import subprocess
 import sys
@@ -107,6 +108,17 @@ def test_driver_versions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(device, "NVIDIA", tmp_path / "nvidia")
     found = device.versions(NONE)
     assert (found["npu_driver"], found["cuda_driver"]) == ("25.0.rc1.1", "535.104.05")
+
+
+def test_a_device_that_takes_long_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    variables = {**NONE, **fake_torch_npu(tmp_path, monkeypatch, "import time\ntime.sleep(60)")}
+    monkeypatch.setattr(device, "PROGRESS_SECONDS", 0.25)
+    monkeypatch.setattr(logging.getLogger("q1pipe"), "propagate", True)
+    with caplog.at_level(logging.INFO, "q1pipe"):
+        assert device.probe("npu", 0.6, variables).why == "did not answer within 0.6 s"
+    assert caplog.messages == [f"npu:0: no answer yet, {waited} s of 0.6" for waited in (0.25, 0.5)]
 
 
 def test_a_card_without_torch_npu_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
