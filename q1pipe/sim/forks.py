@@ -72,10 +72,11 @@ class Forks:
             args: of load.
         """
         self._reports, theirs = context.Pipe(duplex=False)
-        self._origin = context.Process(
+        origin = context.Process(
             target=_originate, args=(theirs, pipes, load, args), name="q1pipe-workers", daemon=True
         )
-        self._origin.start()
+        origin.start()
+        self._origin = origin
         for pipe in (theirs, *pipes):
             pipe.close()
 
