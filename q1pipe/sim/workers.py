@@ -27,7 +27,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
 from multiprocessing.util import Finalize
 from pathlib import Path
 from types import TracebackType
@@ -37,11 +36,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from q1pipe.config import RobotCfg, TrainCfg
-from q1pipe.errors import Q1Error, error
+from q1pipe.errors import Finding, Q1Error, error
 from q1pipe.motion.clip import Clip
 from q1pipe.robot import Robot
 from q1pipe.sim.actor import Actor, parameters
 from q1pipe.sim.env import Mode, StepBuffers, TrackingEnv
+from q1pipe.sim.forks import Forks
 from q1pipe.sim.observations import Layout
 from q1pipe.sim.reference import Tables, tables
 from q1pipe.sim.rewards import REWARD_TERMS
@@ -64,6 +64,7 @@ WORKER_ENVIRONMENT = {
     "OPENBLAS_NUM_THREADS": "1",
     "CUDA_VISIBLE_DEVICES": "",
     "ASCEND_RT_VISIBLE_DEVICES": "",
+    "MUJOCO_GL": "disable",  # they draw nothing; looking for GLFW would start a Python of its own
 }
 
 
@@ -208,30 +209,26 @@ class WorkerPool:
             else:
                 setattr(self, name, view)
         self.bin_probs[:] = 1 / bins
-        self._processes: list[BaseProcess] = []
         self._pipes: list[Connection] = []
+        self._forks = Forks()
+        self._processes = self._forks.processes
         # Where nobody closes the pool: the workers are deaf to the signal that multiprocessing ends them with at exit
-        Finalize(self, _end, (self._pipes, self._processes), exitpriority=10)
+        Finalize(self, _end, (self._pipes, self._forks), exitpriority=10)
         self._slowest = 0.0  # s
         self._started: deque[float] = deque()  # when each step began that nobody has waited for
         self.parts = _split(range(cfg.num_envs), parts)
         self._shares = [_split(part, num_workers) for part in self.parts]  # of each part, of each worker
         try:
+            theirs = []
+            for _ in range(num_workers):
+                pipe, other = context.Pipe()
+                _limit_sending(pipe, START_PATIENCE)
+                self._pipes.append(pipe)
+                theirs.append(other)
+            shares = [[part[i] for part in self._shares] for i in range(num_workers)]
             with _worker_environment():
-                for i in range(num_workers):
-                    ours, theirs = context.Pipe()
-                    _limit_sending(ours, START_PATIENCE)
-                    mine = [shares[i] for shares in self._shares]
-                    process = context.Process(
-                        target=_work,
-                        args=(theirs, block, shared, robot_cfg, cfg, mine, mode, threads),
-                        name=f"q1pipe-worker-{i}",
-                        daemon=True,
-                    )
-                    process.start()
-                    theirs.close()  # else our own copy would keep the pipe open when the worker dies
-                    self._processes.append(process)
-                    self._pipes.append(ours)
+                self._forks.start(context, theirs, _load, (block, shared, robot_cfg, cfg, shares, mode, threads))
+            self._await_birth()
             self._answers()
         except BaseException:
             self.close()
@@ -294,7 +291,7 @@ class WorkerPool:
 
     def close(self) -> None:
         """End the workers. Arrays that others hold stay valid. Can be called again."""
-        _end(self._pipes, self._processes)
+        _end(self._pipes, self._forks)
 
     def __enter__(self) -> Self:
         return self
@@ -358,6 +355,20 @@ class WorkerPool:
             results.append(value)
         return results
 
+    def _await_birth(self) -> None:
+        """Wait for the processes, not for ever.
+
+        Raises:
+            Q1Error: what they are forked from died, or hangs.
+        """
+        waited = 0  # s; counted, as for an answer
+        while not self._forks.born(1.0):
+            code = self._forks.origin_exitcode
+            waited += 1
+            if code is not None or waited > START_PATIENCE:
+                what = f"has not forked them for {waited} s" if code is None else _death(code)
+                raise Q1Error(_failure("the process that the workers are forked from", what))
+
     def _require_alive(self) -> None:
         for i, process in enumerate(self._processes):
             if process.exitcode is not None:
@@ -376,15 +387,7 @@ class WorkerPool:
         for process in self._processes:
             process.kill()  # one that hangs does not hear that it should leave
         self.close()
-        raise Q1Error(
-            error(
-                "worker",
-                f"worker {worker} of {count} (pid {pid})",
-                what,
-                "workers that live as long as the run",
-                "look for the out-of-memory killer (dmesg) and at train.num_envs",
-            )
-        )
+        raise Q1Error(_failure(f"worker {worker} of {count} (pid {pid})", what))
 
 
 def _limit_sending(pipe: Connection, seconds: float) -> None:
@@ -400,20 +403,22 @@ def _split(envs: range | slice, count: int) -> list[slice]:
     return [slice(a, b) for a, b in itertools.pairwise(bounds)]
 
 
-def _end(pipes: list[Connection], processes: list[BaseProcess]) -> None:
-    """End workers and empty both lists."""
+def _end(pipes: list[Connection], forks: Forks) -> None:
+    """End workers."""
     for pipe in pipes:
         pipe.close()  # a worker leaves when its pipe ends
-    deadline = time.monotonic() + GOODBYE
-    for process in processes:
-        process.join(max(0.0, deadline - time.monotonic()))
-    for process in processes:
-        if process.is_alive():
-            process.kill()
-            process.join()
-        process.close()
+    forks.end(GOODBYE)
     pipes.clear()
-    processes.clear()
+
+
+def _failure(who: str, what: str) -> Finding:
+    return error(
+        "worker",
+        who,
+        what,
+        "workers that live as long as the run",
+        "look for the out-of-memory killer (dmesg) and at train.num_envs",
+    )
 
 
 def _death(code: int) -> str:
@@ -475,29 +480,39 @@ def _worker_environment() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
-def _work(
-    pipe: Connection,
+def _load(
     block: Any,
     shared: dict[str, Field],
     robot_cfg: RobotCfg,
     cfg: TrainCfg,
-    shares: list[slice],
+    shares: list[list[slice]],
     mode: Mode,
     threads: int,
+) -> Callable[[int, Connection], None]:
+    """What all workers need, once; returns a worker: shares are its environments of each part, of each worker."""
+    robot, views = Robot.load(robot_cfg), _views(block, shared)
+    reference = {n.removeprefix(REFERENCE): view for n, view in views.items() if n.startswith(REFERENCE)}
+    for view in reference.values():
+        view.flags.writeable = False  # it is everyone's
+
+    def environment(mine: slice) -> TrackingEnv | None:
+        env_ids = np.arange(mine.start, mine.stop)
+        return TrackingEnv(robot, reference, cfg, env_ids, mode, threads) if len(env_ids) else None
+
+    return lambda worker, pipe: _work(pipe, views, shares[worker], environment)
+
+
+def _work(
+    pipe: Connection, views: dict[str, Array], shares: list[slice], environment: Callable[[slice], TrackingEnv | None]
 ) -> None:
     """A worker: build the environments, then do as told until the pipe ends."""
     faulthandler.register(WHERE, pipe.fileno(), all_threads=False)
     threading.Thread(target=_leave_with_parent, daemon=True).start()
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the parent is gone
         try:
-            robot, views = Robot.load(robot_cfg), _views(block, shared)
-            reference = {n.removeprefix(REFERENCE): view for n, view in views.items() if n.startswith(REFERENCE)}
-            for view in reference.values():
-                view.flags.writeable = False  # it is everyone's
             commands = []
             for mine in shares:
-                env_ids = np.arange(mine.start, mine.stop)
-                env = TrackingEnv(robot, reference, cfg, env_ids, mode, threads) if len(env_ids) else None
+                env = environment(mine)
                 commands.append(_commands(env, views, mine) if env else {})
             pipe.send(("ready", None))
             while True:

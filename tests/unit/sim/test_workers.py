@@ -1,3 +1,4 @@
+import multiprocessing
 import os
 import re
 import shlex
@@ -242,6 +243,39 @@ def test_a_worker_that_does_not_read_what_it_is_sent_is_named(pool):
         with pytest.raises(Q1Error, match=said):
             p.load_state({"physics": np.zeros((ENVS, 1 << 16))})
         assert not _alive(pid)
+
+
+def test_workers_that_cannot_be_started_are_named(pool, monkeypatch, capfd):
+    monkeypatch.setattr("q1pipe.sim.workers._load", os._exit)  # with arguments that are none of its own
+    with pytest.raises(Q1Error, match=r"process that the workers are forked from — died with exit code 1"):
+        pool(2)
+    assert "TypeError" in capfd.readouterr().err
+
+
+def test_workers_that_do_not_come_are_not_awaited_for_ever(pool, monkeypatch):
+    monkeypatch.setattr("q1pipe.sim.workers.START_PATIENCE", 1.0)
+    monkeypatch.setattr("q1pipe.sim.workers.GOODBYE", 0.1)
+    monkeypatch.setattr("q1pipe.sim.workers._load", Endless())
+    with pytest.raises(Q1Error, match=r"process that the workers are forked from — has not forked them for 2 s"):
+        pool(2)
+    assert not multiprocessing.active_children()
+
+
+@linux
+def test_workers_go_on_without_what_they_were_forked_from(pool):
+    with pool(2) as p:
+        p.reset()
+        run(p, 1)
+        pids = [process.pid for process in p._processes]
+        [parent] = {int(re.search(r"PPid:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())[1]) for pid in pids}
+        assert parent != os.getpid()
+        assert len(os.listdir(f"/proc/{parent}/task")) == 1  # safe to fork
+        os.kill(parent, signal.SIGKILL)
+        run(p, 5)
+    deadline = time.monotonic() + 5
+    while any(_alive(pid) for pid in pids) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(_alive(pid) for pid in pids)
 
 
 def test_a_step_that_is_slow_like_those_before_is_no_hang(pool, monkeypatch):
