@@ -32,7 +32,7 @@ from q1pipe.config.problems import near
 from q1pipe.ending import ending, last_words
 from q1pipe.errors import ConfigError, error
 from q1pipe.files import write_json
-from q1pipe.provenance import code_of, file_sha, files_of, mjcf_sha
+from q1pipe.provenance import code_of, file_sha, files_of, mjcf_sha, recall, remember
 
 # With many motions Snakemake makes millions of objects that stay: to look through them again and again for some that
 # nobody needs would be a tenth of a dry run.
@@ -154,6 +154,8 @@ robot_sha = by_motion(_robot)
 PIN = pathlib.Path("results/code.json")
 PINNED = json.loads(PIN.read_text(encoding="utf-8")) if SETTINGS.of().pin_code and PIN.exists() else {}
 CODE = {}
+SCANNED = pathlib.Path(".snakemake/code.json").absolute()
+recall(SCANNED)
 
 
 def code(stage):
