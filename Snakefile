@@ -25,6 +25,9 @@ include: "workflow/rules/deploy.smk"
 include: "workflow/rules/package.smk"
 
 
+remember(SCANNED)
+
+
 onsuccess:
     tell_ending(log)
 

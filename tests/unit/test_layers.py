@@ -31,7 +31,7 @@ MAY_IMPORT = {
     "rotations": set(),
     "geometry": set(),
     "files": {"errors"},
-    "provenance": set(),
+    "provenance": {"files"},
     "log": set(),
     "version": set(),
     "cores": set(),

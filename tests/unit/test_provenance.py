@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from q1pipe import provenance
-from q1pipe.provenance import code_of, file_sha, files_of, mjcf_sha
+from q1pipe.provenance import code_of, file_sha, files_of, mjcf_sha, recall, remember
 
 STAGE = '''
 """Doc."""
@@ -126,6 +126,46 @@ def test_settings_are_tracked_by_value_and_not_as_code(package: Path) -> None:
 def test_module_that_is_not_ours_is_an_error(package: Path) -> None:
     with pytest.raises(FileNotFoundError, match="q1pipe.stages.nope is not a module"):
         code_of("q1pipe.stages.nope")
+
+
+def forget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in another process."""
+    monkeypatch.setattr(provenance, "_scanned", {})
+    monkeypatch.setattr(provenance, "_recalled", {})
+    provenance._scan.cache_clear()
+
+
+def test_what_was_found_in_modules_is_recalled_by_their_content(
+    package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forget(monkeypatch)
+    found, known = code_of("q1pipe.stage"), tmp_path / "somewhere/code.json"
+    remember(known)
+    hashes = dict(h.split("@") for h in found)
+    text = known.read_text()
+    known.write_text(text.replace(hashes["q1pipe.deep"], "0" * 12).replace(hashes["q1pipe.stage"], "1" * 12))
+    forget(monkeypatch)
+    recall(known)
+    (package / "deep.py").write_text((package / "deep.py").read_text() + "# other content of the same code\n")
+    again = dict(h.split("@") for h in code_of("q1pipe.stage"))
+    assert again == {**hashes, "q1pipe.stage": "1" * 12}
+    remember(known)
+    assert "0" * 12 not in known.read_text()  # nothing grows
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"a": 1}', '{"a": ["b"'])
+def test_what_cannot_be_recalled_is_found_anew_and_what_cannot_be_kept_is_let_go(
+    package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    forget(monkeypatch)
+    found, known = code_of("q1pipe.stage"), tmp_path / "code.json"
+    known.write_text(text)
+    forget(monkeypatch)
+    recall(known)
+    assert code_of("q1pipe.stage") == found
+    remember(known / "below a file")
+    remember(known)
+    assert "q1pipe.deep" in known.read_text()
 
 
 def test_real_stages_see_what_they_run_and_not_each_other() -> None:

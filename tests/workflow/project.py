@@ -26,7 +26,10 @@ EVERYTHING = (*CHAIN, "reference_video", "policy_video", "report", "package", "i
 SHARED = ("device", "index")  # rules that are one for all motions
 
 FORKED = multiprocessing.get_context("forkserver")
-FORKED.set_forkserver_preload(["snakemake.cli", "snakemake.dag", "snakemake.persistence", "pydantic", "yaml"])
+FORKED.set_forkserver_preload(
+    [f"snakemake.{name}" for name in ("cli", "dag", "persistence", "profiles", "report")]
+    + ["smart_open", "pydantic", "yaml"]
+)
 
 
 @dataclass(frozen=True)
@@ -60,16 +63,21 @@ class Project:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
 
-    def dry_run(self, *args: str, cores: int = 2, **env: str) -> str:
-        """What a dry run says. In a process that has imported Snakemake already: there are many of these."""
+    def without_jobs(self, *args: str, cores: int = 2, **env: str) -> subprocess.CompletedProcess[str]:
+        """As `snakemake`, where no job runs. In a process that has imported it already: there are many of these."""
         with tempfile.NamedTemporaryFile("r", encoding="utf-8") as said:
-            told = (self.folder, ["-n", *args, *options(cores)], environment(env), said.name)
+            told = (self.folder, [*args, *options(cores)], environment(env), said.name)
             process = FORKED.Process(target=snakemake_here, args=told)
             process.start()
             process.join(TIMEOUT)
-            text = said.read()
-        assert process.exitcode == 0, text
-        return text
+            assert process.exitcode is not None, said.read()
+            return subprocess.CompletedProcess(args, process.exitcode, said.read())
+
+    def dry_run(self, *args: str, cores: int = 2, **env: str) -> str:
+        """What a dry run says."""
+        result = self.without_jobs("-n", *args, cores=cores, **env)
+        assert result.returncode == 0, result.stdout
+        return result.stdout
 
     def planned(self, *args: str, **kwargs: object) -> set[tuple[str, str]]:
         """(rule, motion) of the jobs that a dry run names."""

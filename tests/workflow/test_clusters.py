@@ -140,7 +140,7 @@ def planned(project: Project, profile: str) -> dict[str, str]:
     plugin = {"slurm": "slurm"}.get(profile, "cluster-generic")
     if find_spec(f"snakemake_executor_plugin_{plugin.replace('-', '_')}") is None:
         pytest.skip(f"snakemake-executor-plugin-{plugin} is not installed")
-    result = project.snakemake("results/getUp/eval.json", "-n", "--workflow-profile", f"profiles/{profile}")
+    result = project.without_jobs("results/getUp/eval.json", "-n", "--workflow-profile", f"profiles/{profile}")
     assert result.returncode == 0, result.stdout
     blocks = re.split(r"^(?:local)?rule ", result.stdout, flags=re.MULTILINE)[1:]
     return {b.partition(":")[0]: re.search(r"^    resources: (.*)$", b, re.MULTILINE)[1] for b in blocks}

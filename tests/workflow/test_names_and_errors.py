@@ -35,7 +35,7 @@ def test_odd_names_go_through_the_shell(fresh: Project) -> None:
 )
 def test_wrong_name_names_the_motions(fresh: Project, asked: str, said: str) -> None:
     shutil.copy(fresh.folder / "config/getUp.npz", fresh.folder / "config/walk fast.npz")
-    result = fresh.snakemake(f"results/{asked}/eval.json")
+    result = fresh.without_jobs(f"results/{asked}/eval.json")
     assert result.returncode != 0
     assert said in result.stdout
 
@@ -43,7 +43,7 @@ def test_wrong_name_names_the_motions(fresh: Project, asked: str, said: str) -> 
 def test_wrong_settings_are_told_at_once_before_anything_starts(fresh: Project) -> None:
     fresh.edit("config/config.yaml", "  substeps: 4 ", "  substps: 4 ")
     fresh.edit("config/config.yaml", "hold_tilt: 15.0 ", "hold_tilt: -1 ")
-    result = fresh.snakemake("--config", 'train={"num_envs": 1000, "num_workers": 32}')
+    result = fresh.without_jobs("--config", 'train={"num_envs": 1000, "num_workers": 32}')
     assert result.returncode != 0
     lines = [line for line in result.stdout.splitlines() if line.startswith("ERROR")]
     text = (fresh.folder / "config/config.yaml").read_text(encoding="utf-8").splitlines()
@@ -76,7 +76,7 @@ def test_settings_are_read_as_they_are_meant_from_files_and_command_line(fresh: 
 
 def test_name_with_braces_is_refused(fresh: Project) -> None:
     (fresh.folder / "config/getUp.npz").rename(fresh.folder / "config/a{b}.npz")
-    result = fresh.snakemake("-n")
+    result = fresh.without_jobs("-n")
     assert result.returncode != 0
     assert "ERROR [name] config/a{b}.npz — { or } in the name — any other character — rename it" in result.stdout
 
@@ -84,7 +84,7 @@ def test_name_with_braces_is_refused(fresh: Project) -> None:
 def test_settings_of_a_motion_without_a_file_and_no_motion_at_all_are_warnings(fresh: Project) -> None:
     fresh.edit("config/config.yaml", "motions: {} ", "motions: {getup: {train: {seed: 2}}} ")
     (fresh.folder / "config/getUp.npz").rename(fresh.folder / "wave.npz")
-    result = fresh.snakemake("-n")
+    result = fresh.without_jobs("-n")
     assert result.returncode == 0, result.stdout
     assert "motions.getup — settings for a motion that is not there" in result.stdout
     assert "WARN [no-motion]" in result.stdout
@@ -100,7 +100,7 @@ def test_clean_removes_the_results(fresh: Project) -> None:
 
 def test_list_of_rules_is_a_menu(fresh: Project) -> None:
     """Each stage with the file to ask for, which it makes."""
-    said = fresh.snakemake("--list").stdout
+    said = fresh.without_jobs("--list").stdout
     menu = dict(re.findall(r"^(\w+) \((.*)\)$", said, re.MULTILINE))
     assert set(menu) == {*EVERYTHING, "device", "all", "clean"}
     for text in menu.values():

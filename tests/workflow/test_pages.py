@@ -235,7 +235,7 @@ def test_package_has_everything_and_the_texts_are_filled_in(built: Project) -> N
 
 def test_rule_and_stage_name_the_same_files(built: Project) -> None:
     """What the package stage packs is what its rule waits for."""
-    shown = built.snakemake("-n", "--forcerun", "package", "--quiet", "host").stdout
+    shown = built.dry_run("--forcerun", "package", "--quiet", "host")
     job = shown[shown.index("rule package:") :]
     inputs = job[job.index("input: ") : job.index("output: ")]
     for file in FILES:
@@ -244,7 +244,7 @@ def test_rule_and_stage_name_the_same_files(built: Project) -> None:
 
 def test_snakemake_can_report(built: Project, tmp_path: Path) -> None:
     out = tmp_path / "snakemake.html"
-    made = built.snakemake("--report", str(out))
+    made = built.without_jobs("--report", str(out))
     assert made.returncode == 0, made.stdout
     text = out.read_text(encoding="utf-8")
     assert "reference as a ghost, tracking error and reward" in text  # a caption

@@ -34,7 +34,7 @@ def test_keyframes_become_a_motion(fresh: Project) -> None:
 
 def test_two_files_of_one_name_are_an_error(fresh: Project) -> None:
     (fresh.folder / "config/getUp.csv").write_text("1,2,3\n")
-    result = fresh.snakemake("-n")
+    result = fresh.without_jobs("-n")
     assert result.returncode != 0
     assert (
         "ERROR [two-sources] config — config/getUp.csv and config/getUp.npz — one file for the motion getUp"
@@ -43,7 +43,7 @@ def test_two_files_of_one_name_are_an_error(fresh: Project) -> None:
 
 
 def test_a_motion_elsewhere_that_is_not_there_is_never_replaced_by_another(fresh: Project) -> None:
-    result = fresh.snakemake("-n", Q1_MOTION=str(fresh.folder / "config/getup.npz"))
+    result = fresh.without_jobs("-n", Q1_MOTION=str(fresh.folder / "config/getup.npz"))
     assert result.returncode != 0
     said = f"ERROR [motion-missing] Q1_MOTION — {fresh.folder}/config/getup.npz is not there — a motion file — "
     assert said + f"did you mean {fresh.folder}/config/getUp.npz?" in result.stdout

@@ -334,7 +334,7 @@ def test_motion_stage_depends_only_on_the_training_settings_that_its_rule_tracks
     built: Project, tmp_path: Path
 ) -> None:
     """What it read beyond them would have its default there, whatever the user says."""
-    shown = built.snakemake("-n", "-p", "-R", "motion").stdout
+    shown = built.dry_run("-p", "-R", "motion")
     command = re.search(r"exec python -m q1pipe motion (.*)", shown)
     assert command
     options = dict(word[2:].split("=", 1) for word in shlex.split(command[1]))

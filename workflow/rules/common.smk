@@ -3,6 +3,7 @@
 # Staleness comes from params (settings as text, hashes of code and content), not from dates; see config/README.md.
 
 import functools
+import gc
 import inspect
 import json
 import os
@@ -32,7 +33,11 @@ from q1pipe.ending import ending, last_words
 from q1pipe.errors import ConfigError, error, warn
 from q1pipe.files import write_json
 from q1pipe.learn.wish import tracked
-from q1pipe.provenance import code_of, file_sha, files_of, mjcf_sha
+from q1pipe.provenance import code_of, file_sha, files_of, mjcf_sha, recall, remember
+
+# With many motions Snakemake makes millions of objects that stay: to look through them again and again for some that
+# nobody needs would be a tenth of a dry run.
+gc.set_threshold(100_000)
 
 
 wildcard_constraints:
@@ -121,18 +126,41 @@ def motion_sha(wildcards):
     return f"{wildcards.motion}{pathlib.Path(path).suffix}@{file_sha(path)}"
 
 
-robot_content = functools.cache(mjcf_sha)
+def by_motion(of):
+    """A param made of a motion's name by `of`: text where it is the same for all motions, else a function.
+
+    Snakemake calls each function for each job, and looks up its signature thrice: with many motions that is much of the
+    time of a dry run. Text with braces would be filled in with wildcards.
+    """
+    everywhere = {of(motion) for motion in ("", *SETTINGS.overrides)}
+    if len(everywhere) == 1 and not {"{", "}"} & set(*everywhere):
+        return everywhere.pop()
+    return _told(lambda wildcards: of(wildcards.get("motion")))
 
 
-def robot_sha(wildcards):
+def _told(function):
+    """A function whose signature needs no looking up."""
+    function.__signature__ = inspect.signature(function)
+    return function
+
+
+_robot_content = functools.cache(mjcf_sha)
+
+
+def _robot(motion):
     """By content: where the MJCF lies does not count."""
-    return f"robot@{robot_content(SETTINGS.of(wildcards.motion).robot.xml or ROOT / 'q1pipe/assets/q1/q1.xml')}"
+    return f"robot@{_robot_content(SETTINGS.of(motion).robot.xml or ROOT / 'q1pipe/assets/q1/q1.xml')}"
+
+
+robot_sha = by_motion(_robot)
 
 
 # Hashes of code, as in the last run without `pin_code`, or as it is. By stage, because Snakemake compares them all.
 PIN = pathlib.Path("results/code.json")
 PINNED = json.loads(PIN.read_text(encoding="utf-8")) if SETTINGS.of().pin_code and PIN.exists() else {}
 CODE = {}
+SCANNED = pathlib.Path(".snakemake/code.json").absolute()
+recall(SCANNED)
 
 
 def code(stage):
@@ -147,7 +175,7 @@ def templates():
     return CODE["templates"]
 
 
-def pinned_code(wildcards, threads):
+def pinned_code(wildcards, output):
     """For the trainer, whose run folder is named by its code, too."""
     return f"--pinned={PIN}" if PINNED else ""
 
@@ -159,35 +187,29 @@ onstart:
 def settings(*keys):
     """Params of a rule: a text for each setting in these sections or at these keys, and all of them as `cfg`.
 
-    `cfg` is not tracked, as nothing that depends on threads is; so a dry run names the settings that changed.
+    Snakemake records no param that depends on the output, so `cfg` is not tracked, and a dry run names the settings that
+    changed. On the threads would do as well, but they cost each job all its resources.
     """
-    texts = {place.replace(".", "_"): _text(place) for place in settings_of(*keys) if place != "robot.xml"}
-    return texts | {"cfg": lambda wildcards, threads: SETTINGS.stage(wildcards.get("motion"), *keys)}
+    texts = {
+        place.replace(".", "_"): by_motion(functools.partial(SETTINGS.text, place=place))
+        for place in settings_of(*keys)
+        if place != "robot.xml"
+    }
+    whole = functools.cache(lambda motion: SETTINGS.stage(motion, *keys))
 
+    def cfg(wildcards, output):
+        motion = wildcards.get("motion")
+        return whole(motion if motion in SETTINGS.overrides else None)
 
-def _text(place):
-    """A setting as a param: text where it is the same for all motions, else a function.
-
-    Snakemake calls each function for each job, and looks up its signature thrice: with many motions that is most of the
-    time of a dry run. Text with braces would be filled in with wildcards.
-    """
-    everywhere = {SETTINGS.text(motion, place) for motion in ("", *SETTINGS.overrides)}
-    if len(everywhere) == 1 and not {"{", "}"} & set(*everywhere):
-        return everywhere.pop()
-
-    def text(wildcards):
-        return SETTINGS.text(wildcards.get("motion"), place)
-
-    text.__signature__ = inspect.signature(text)
-    return text
+    return texts | {"cfg": _told(cfg)}
 
 
 def num_workers(wildcards):
     return SETTINGS.of(wildcards.motion).train.num_workers
 
 
-def untracked_workers(wildcards, threads):
-    """As a param that changes without making anything stale: Snakemake records none that depends on threads."""
+def untracked_workers(wildcards, output):
+    """As a param that changes without making anything stale: Snakemake records none that depends on the output."""
     return num_workers(wildcards)
 
 
