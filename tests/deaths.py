@@ -134,7 +134,7 @@ class Run:
         return found
 
     def pid(self, what: str) -> int:
-        """A process of the run: its trainer or one of its workers."""
+        """A process of the run: its trainer or one of its workers, the youngest: what they are forked from is older."""
         part = {"trainer": "q1pipe train ", "worker": "multiprocessing.spawn"}[what]
         return max(pid for pid, line in self.processes.items() if part in line and "bash" not in line)
 

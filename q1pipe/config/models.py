@@ -254,7 +254,8 @@ class TrainCfg(Section):
     best_episodes: Count = Field(32, description="deterministic episodes from frame 0 that judge model_best")
     half_batches: bool | None = Field(
         None,
-        description="the device acts in one half of the environments while the other steps; null: on cpu workers act",
+        description="true: the device acts in one half of the environments while the other steps; false: in all; "
+        "null: true, but on cpu workers act",
     )
     autocast: str | None = Field(
         None,

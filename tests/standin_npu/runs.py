@@ -52,8 +52,8 @@ class Watched(Trainer):
 
     iterations: list[dict[str, Any]]
 
-    def collect(self) -> None:
-        self.watch("collect", super().collect)
+    def collect(self) -> Any:
+        return self.watch("collect", super().collect)
 
     def advance(self) -> Any:
         if self.iteration == 0:

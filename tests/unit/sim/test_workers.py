@@ -362,7 +362,7 @@ def test_an_uneven_split_is_refused(motion, busy):
 SCRIPT = """
 import sys, os, signal
 from pathlib import Path
-from q1pipe.config import PolicyCfg, RobotCfg, TrainCfg
+from q1pipe.config import RobotCfg, TrainCfg
 from q1pipe.sim.workers import WorkerPool
 pool = WorkerPool(RobotCfg(), Path(sys.argv[1]), TrainCfg(num_envs=4, num_workers=2), 2, horizon=2)
 pool.reset()
