@@ -102,13 +102,16 @@ def progress(run: Run) -> list[str]:
 
 
 def failure(folder: Path) -> str:
-    """The stage that a motion failed at, by the last log; Snakemake has removed all else that it wrote."""
-    logs = [log for log in (folder / "logs").glob("*.log") if not log.name.startswith(".")]
-    with suppress(OSError):  # a log is removed at any time
-        log = max(logs, key=lambda log: log.stat().st_mtime_ns, default=None)
-        if log and FAILED.search(log.read_bytes()[-TAIL:]):
-            return log.stem
-    return ""
+    """The stage that a motion failed at last, by the logs since it was checked; a new attempt has a new log."""
+    failed: list[tuple[int, str]] = []
+    for log in (folder / "logs").glob("*.log"):
+        with suppress(OSError):  # a log is removed at any time
+            if not log.name.startswith(".") and FAILED.search(log.read_bytes()[-TAIL:]):
+                failed.append((log.stat().st_mtime_ns, log.stem))
+    with suppress(OSError):
+        checked = (folder / "motion.json").stat().st_mtime_ns
+        failed = [found for found in failed if found[0] >= checked]
+    return max(failed, default=(0, ""))[1]
 
 
 def _json(path: Path) -> dict[str, Any]:

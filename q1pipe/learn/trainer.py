@@ -313,8 +313,8 @@ class Trainer:
         row = self.statistics()
         self.sampler.update(self.pool.frame, self.pool.cause)
         row["covered"] = self.sampler.covered
+        self.rollout.rows[0].copy_(self.rollout.rows[-1])  # on the device, or in the pool itself
         self.pool.roll()
-        self.begin_rollout()
         end = time.monotonic()
         self.env_steps += self.cfg.steps_per_env * self.cfg.num_envs
         times = {"collect_s": middle - begin, "update_s": end - middle}

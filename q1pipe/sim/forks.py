@@ -36,7 +36,7 @@ class Fork:
 
     @property
     def exitcode(self) -> int | None:
-        """Of one that has ended: its status, or the negative number of the signal."""
+        """Of one that has ended, as far as is known: its status, or the negative number of the signal."""
         return self._forks.ended(self.pid, 0)
 
     def join(self, seconds: float) -> None:
@@ -96,16 +96,11 @@ class Forks:
         return self._origin.exitcode if self._origin else None
 
     def ended(self, pid: int, seconds: float) -> int | None:
-        """How a process has ended, so many seconds from now at the latest."""
+        """How a process has ended, so many seconds from now at the latest; None: it has not, or nobody knows."""
         deadline = time.monotonic() + seconds
-        try:
+        with contextlib.suppress(EOFError):  # the origin has died: nobody knows how the others end, but they go on
             while pid not in self._codes and self._reports.poll(max(0.0, deadline - time.monotonic())):
                 self._codes.update([self._reports.recv()])
-        except (EOFError, ConnectionResetError):  # the origin has died, and with it who knows how the others end
-            for process in self.processes:
-                if process.pid not in self._codes:
-                    _kill(process.pid)
-                    self._codes[process.pid] = -signal.SIGKILL
         return self._codes.get(pid)
 
     def end(self, seconds: float) -> None:

@@ -101,6 +101,7 @@ def shared_fields(
         **{name: Field((*steps, width), np.float32) for name, width in explored.items()},
         **{POLICY + name: Field(shape, np.float32) for name, shape in policy.items()},
         "bin_probs": Field((bins,), np.float64),
+        "at": Field((num_envs,), np.int32),
         **{REFERENCE + name: Field(array.shape, array.dtype.type) for name, array in reference.items()},
     }
 
@@ -148,6 +149,7 @@ class WorkerPool:
         means: (T, N, J) float32, with `acts`: mean actions.
         policy: with `acts`: arrays of `actor.parameters`, written before `play`.
         bin_probs: (bins,) float64, start distribution of mode "train", written by the learner.
+        at: (N,) int32, the step of `play` that each environment is at.
 
     Args:
         robot_cfg: the robot.
@@ -176,6 +178,7 @@ class WorkerPool:
     noise: Array
     means: Array
     bin_probs: Array
+    at: Array
 
     def __init__(
         self,
@@ -192,6 +195,8 @@ class WorkerPool:
     ):
         if cfg.num_envs % num_workers:
             raise ValueError(f"num_envs {cfg.num_envs} is not divisible by num_workers {num_workers}")
+        if acts and parts > 1:
+            raise ValueError("workers that act have no parts")
         robot = Robot.load(robot_cfg)
         reference = tables(Clip.load(motion_path), robot, cfg)
         self.layout = Layout.of(robot)
@@ -255,7 +260,7 @@ class WorkerPool:
     def wait(self) -> None:
         """Until the step that was started first is done.
 
-        A worker that takes longer than STEP_PATIENCE, and than SLOWEST times the slowest step lately, hangs. Time in
+        A worker whose step takes longer than STEP_PATIENCE, and than SLOWEST times the slowest lately, hangs. Time in
         which this process does not run either, as in a suspended machine or container, does not count.
         """
         self._answers()
@@ -266,9 +271,9 @@ class WorkerPool:
 
         To the noise of actions in `actions` it adds their means, and takes the sum.
         """
-        began, steps = time.monotonic(), len(self.actions)
-        self._command("play", 0, steps)
-        self._took((time.monotonic() - began) / steps)
+        began = time.monotonic()
+        self._command("play", 0)
+        self._took((time.monotonic() - began) / len(self.actions))
 
     def roll(self) -> None:
         """Start the next iteration where this one ended: rows[0] = the last observations, reward and flags 0."""
@@ -301,10 +306,10 @@ class WorkerPool:
     ) -> None:
         self.close()
 
-    def _command(self, name: str, part: int, steps: int = 1) -> list[Any]:
+    def _command(self, name: str, part: int) -> list[Any]:
         for worker in range(len(self._pipes)):
             self._send(worker, (name, part, None))
-        return self._answers(steps)
+        return self._answers()
 
     def _took(self, seconds: float) -> None:
         """Remember what a step took."""
@@ -323,8 +328,8 @@ class WorkerPool:
         except (BrokenPipeError, ConnectionResetError):
             pass  # it has died: reported where its answer is awaited
 
-    def _answers(self, steps: int = 1) -> list[Any]:
-        """Wait for an answer of every worker, which it gives after so many steps, not for ever.
+    def _answers(self) -> list[Any]:
+        """Wait for an answer of every worker, not for ever.
 
         Raises:
             Q1Error: a worker died, or does not answer.
@@ -332,13 +337,15 @@ class WorkerPool:
         """
         results, patience = [], START_PATIENCE
         if self._slowest:  # steps are known
-            one = max(STEP_PATIENCE, SLOWEST * self._slowest)
-            patience = min(patience, one + (steps - 1) * self._slowest)
+            patience = min(patience, max(STEP_PATIENCE, SLOWEST * self._slowest))
         for i, pipe in enumerate(self._pipes):
             waited = 0  # s; counted, not read from the clock, which runs on while a machine sleeps
+            at = self.at[self._shares[0][i]]
+            seen = at.copy()
             while not pipe.poll(1.0):
                 self._require_alive()
-                waited += 1
+                waited = waited + 1 if (at == seen).all() else 0
+                seen = at.copy()
                 if waited > patience:
                     self._fail(i, f"has not answered for {waited} s; {self._whereabouts(i)}")
             try:
@@ -376,7 +383,8 @@ class WorkerPool:
 
     def _whereabouts(self, worker: int) -> str:
         """What a worker that hangs is at: its traceback, which it writes even while it computes."""
-        os.kill(self._processes[worker].pid or 0, WHERE)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._processes[worker].pid, WHERE)
         text, descriptor = b"", self._pipes[worker].fileno()
         while self._pipes[worker].poll(0.5) and (part := os.read(descriptor, 1 << 16)):
             text += part
@@ -437,7 +445,7 @@ def _room(shared: dict[str, Field], horizon: int, num_envs: int) -> int:
     need = sum(sizes.values())
     free = shutil.disk_usage(SHARED_MEMORY).free if SHARED_MEMORY.is_dir() else need
     if need > free:
-        fixed = sum(size for name, size in sizes.items() if name.startswith(REFERENCE))
+        fixed = sum(size for name, size in sizes.items() if name.startswith((REFERENCE, POLICY)))
         fitting = max(0, int(num_envs * (free - fixed) / (need - fixed)))
         raise Q1Error(
             error(
@@ -555,11 +563,13 @@ def _commands(env: TrackingEnv, views: dict[str, Array], mine: slice) -> dict[st
     if policy:
         actor = Actor(policy, env.layout.reference_joint_pos, env.num_envs)
         observed = views["rows"][:-1, mine, : env.layout.actor_dim]
-        noise, means = views["noise"][:, mine], views["means"][:, mine]
+        noise, means, at = views["noise"][:, mine], views["means"][:, mine], views["at"][mine]
 
         def play(_: Any) -> None:
             for t, result in enumerate(results):
-                actor.mean(observed[t] + noise[t], means[t])
+                at[:] = t
+                with np.errstate(all="ignore"):  # the learner looks for what is not finite
+                    actor.mean(observed[t] + noise[t], means[t])
                 actions[t] += means[t]
                 env.step(actions[t], result)
 

@@ -140,11 +140,12 @@ def test_status_says_at_which_stage_a_motion_failed(tmp_path: Path, folder: Path
     (logs / "motion.log").write_text(said.format("350 frames"))
     assert status.stage(folder, None) == "–"
     (logs / "smoke.log").write_text(said.format("WARN [x] ERROR [y]") + said.format("ERROR [smoke-floor] a — b"))
-    os.utime(logs / "motion.log", (1, 1))
+    (logs / "reference_video.log").write_text(said.format("100%"))  # ended later, beside it
     (logs / ".smoke.log").write_text("")  # the second one, for later attempts
     assert status.stage(folder, None) == "smoke failed"
-    os.utime(logs / "smoke.log", (0, 0))  # the clip was made anew since
-    assert status.stage(folder, None) == "–"
+    (folder / "motion.json").write_text("{}")  # the clip was made anew since
+    os.utime(logs / "smoke.log", (0, 0))
+    assert status.stage(folder, None) == "motion checked"
 
 
 def test_the_run_that_trains_comes_before_the_published_one(folder: Path):

@@ -272,6 +272,8 @@ def test_workers_go_on_without_what_they_were_forked_from(pool):
         assert len(os.listdir(f"/proc/{parent}/task")) == 1  # safe to fork
         os.kill(parent, signal.SIGKILL)
         run(p, 5)
+        assert [process.exitcode for process in p._processes] == [None, None]  # asked where a step takes its time
+        run(p, 1)
     deadline = time.monotonic() + 5
     while any(_alive(pid) for pid in pids) and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -288,6 +290,32 @@ def test_a_step_that_is_slow_like_those_before_is_no_hang(pool, monkeypatch):
         os.kill(pid, signal.SIGSTOP)
         threading.Timer(3.5, os.kill, (pid, signal.SIGCONT)).start()
         run(p, 1)
+
+
+def test_an_iteration_that_goes_on_step_by_step_is_no_hang(pool, monkeypatch):
+    monkeypatch.setattr("q1pipe.sim.workers.STEP_PATIENCE", 1.0)
+    with pool(2, acts=True) as p:
+        p.policy["spread"][:] = 1
+        p.reset()
+        p.play()
+        p._slowest = 0.001
+        pid = p._processes[1].pid
+        os.kill(pid, signal.SIGSTOP)  # and in its place
+
+        def go_on():
+            for _ in range(5):
+                p.at[-1] += 1
+                time.sleep(0.8)
+            os.kill(pid, signal.SIGCONT)
+
+        thread = threading.Thread(target=go_on)
+        thread.start()
+        p.play()
+        thread.join()
+        p._slowest = 0.001
+        os.kill(pid, signal.SIGSTOP)
+        with pytest.raises(Q1Error, match="worker 1 of 2 .* has not answered for 2 s"):
+            p.play()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
