@@ -31,13 +31,14 @@ import torch
 from q1pipe.config import DeviceCfg
 from q1pipe.errors import DeviceError, Finding, error, first, warn
 from q1pipe.learn import smi
+from q1pipe.learn.wish import VARIABLE, wish
 from q1pipe.log import PROGRESS_SECONDS
 
 log = logging.getLogger(__name__)
 
 KINDS = ("npu", "cuda", "cpu")  # in the order of `auto`
 PATTERN = re.compile(r"cpu|(cuda|npu)(:\d+)?")
-VARIABLES = {"PRIMEBOT_DEVICE": None, "CUDA_VISIBLE_DEVICES": "cuda", "ASCEND_RT_VISIBLE_DEVICES": "npu"}
+VARIABLES = {VARIABLE: None, "CUDA_VISIBLE_DEVICES": "cuda", "ASCEND_RT_VISIBLE_DEVICES": "npu"}
 DEVICE_FILES = Path("/dev")  # davinci0 …: the driver's
 ASCEND = Path("/usr/local/Ascend")  # where CANN and the driver are, unless somebody put them elsewhere
 NVIDIA = Path("/proc/driver/nvidia/version")
@@ -125,8 +126,8 @@ def look(cfg: DeviceCfg, environ: Mapping[str, str] | None = None) -> dict[str, 
         return tried[-1]
 
     asked, by = cfg.device, "config: device.device"
-    if asked != "auto" and (wish := environ.get("PRIMEBOT_DEVICE", "auto")) not in ("", "auto", asked):
-        findings.append(warn("device-variable", by, f"{asked} overrides PRIMEBOT_DEVICE={wish}"))
+    if asked != "auto" and (wished := wish(environ)) not in ("", asked):
+        findings.append(warn("device-variable", by, f"{asked} overrides {VARIABLE}={wished}"))
     why = ""
     try:
         if asked == "auto":
@@ -336,13 +337,13 @@ def use(device: str, need: int = 0) -> torch.device:
     Raises:
         DeviceError: it does not, or has less memory free than the run takes.
     """
-    wish = os.environ.get("PRIMEBOT_DEVICE", "auto").strip()
-    if wish not in ("", "auto") and not device.startswith(wish):
+    wished = wish(os.environ)
+    if not device.startswith(wished):
         found, action = (
             f"the device check chose {device}, going on with it",
-            "where device.device is auto, delete results/device.json to choose anew",
+            "`snakemake results/device.json` chooses anew",
         )
-        log.warning(warn("device-variable", f"PRIMEBOT_DEVICE={wish}", found, action=action))
+        log.warning(warn("device-variable", f"{VARIABLE}={wished}", found, action=action))
     try:
         _load(device)
         _compute(torch.device(device))
