@@ -3,7 +3,7 @@
     python -m benchmarks.startup
 
 From the start of the process to its first iteration, less that iteration, and the proportional set size of all its
-processes after it. On fewer cores than workers, the workers start one after the other: more cores are faster.
+processes after it.
 """
 
 from __future__ import annotations
