@@ -44,6 +44,22 @@ def run(start) -> Run:
     return start(max_iterations=LONG)
 
 
+def test_a_run_whose_worker_is_killed_goes_on_to_the_same_bits(start) -> None:
+    run = start()
+    snakemake = run.snakemake()
+    run.train_past(3)
+    victim = run.pid("worker")
+    os.kill(victim, signal.SIGKILL)
+    code, output = end(snakemake, 20)
+    run.require_nothing_left(1)
+    assert code == 1
+    assert f"(pid {victim}) — died with exit code -9 (SIGKILL" in output
+    assert (run.run_folder / f"model_{run.iteration}.pt").exists()
+    assert end(run.trainer(), 120)[0] == 0
+    assert same(run.result(), finished(start()).result())
+
+
+@pytest.mark.slow
 def test_one_run_dies_again_and_again(start) -> None:
     """The deaths that matter most, one after the other; each continuation is ended by the next."""
     run = start()

@@ -303,7 +303,7 @@ def test_an_iteration_that_goes_on_step_by_step_is_no_hang(pool, monkeypatch):
         os.kill(pid, signal.SIGSTOP)  # and in its place
 
         def go_on():
-            for _ in range(5):
+            for _ in range(4):
                 p.at[-1] += 1
                 time.sleep(0.8)
             os.kill(pid, signal.SIGCONT)
