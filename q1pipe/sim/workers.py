@@ -340,12 +340,12 @@ class WorkerPool:
             patience = min(patience, max(STEP_PATIENCE, SLOWEST * self._slowest))
         for i, pipe in enumerate(self._pipes):
             waited = 0  # s; counted, not read from the clock, which runs on while a machine sleeps
-            at = self.at[self._shares[0][i]]
-            seen = at.copy()
+            seen = None  # looked at only where an answer takes long: a step is short
             while not pipe.poll(1.0):
                 self._require_alive()
-                waited = waited + 1 if (at == seen).all() else 0
-                seen = at.copy()
+                at = self.at[self._shares[0][i]].copy()
+                waited = waited + 1 if seen is None or (at == seen).all() else 0
+                seen = at
                 if waited > patience:
                     self._fail(i, f"has not answered for {waited} s; {self._whereabouts(i)}")
             try:

@@ -44,8 +44,8 @@ def run(start) -> Run:
     return start(max_iterations=LONG)
 
 
-def test_a_run_whose_worker_is_killed_goes_on_to_the_same_bits(start) -> None:
-    run = start()
+def kill_a_worker(run: Run) -> str:
+    """Start the workflow and kill a worker of its training: what the workflow says of it."""
     snakemake = run.snakemake()
     run.train_past(3)
     victim = run.pid("worker")
@@ -55,6 +55,12 @@ def test_a_run_whose_worker_is_killed_goes_on_to_the_same_bits(start) -> None:
     assert code == 1
     assert f"(pid {victim}) — died with exit code -9 (SIGKILL" in output
     assert (run.run_folder / f"model_{run.iteration}.pt").exists()
+    return output
+
+
+def test_a_run_whose_worker_is_killed_goes_on_to_the_same_bits(start) -> None:
+    run = start()
+    kill_a_worker(run)
     assert end(run.trainer(), 120)[0] == 0
     assert same(run.result(), finished(start()).result())
 
@@ -84,16 +90,8 @@ def test_one_run_dies_again_and_again(start) -> None:
     trainer.kill()
     run.require_nothing_left(5)
 
-    snakemake = run.snakemake()
-    run.train_past(3)
-    victim = run.pid("worker")
-    os.kill(victim, signal.SIGKILL)
-    code, output = end(snakemake, 20)
-    run.require_nothing_left(1)
-    assert code == 1
+    output = kill_a_worker(run)
     assert "WARN [taken-over]" in output
-    assert f"(pid {victim}) — died with exit code -9 (SIGKILL" in output
-    assert (run.run_folder / f"model_{run.iteration}.pt").exists()
     said = (run.results / "logs/train.log").read_text().splitlines()
     assert len(said) > 20
     shown = "".join(f"    {line}\n" for line in said[-20:])  # long after the first lines nobody wants all of it
