@@ -8,6 +8,7 @@ processes after it.
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import statistics
 import subprocess
@@ -35,7 +36,8 @@ def one(folder: Path) -> tuple[float, float]:
         seconds = time.monotonic() - begin - float(rows[0]["collect_s"]) - float(rows[0]["update_s"])
         return seconds, sum(p.memory_full_info().pss for p in (process, *process.children(recursive=True))) / 1e9
     finally:
-        process.terminate()
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.terminate()
         process.wait()
 
 

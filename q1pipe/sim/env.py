@@ -1,9 +1,8 @@
-"""The motion tracking task for the environments of one worker, vectorised: no loop over environments."""
+"""The motion tracking task for the environments of one worker; `kernels` has what is done for each of them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,21 +10,20 @@ from numpy.typing import NDArray
 from q1pipe.config import TrainCfg
 from q1pipe.motion.clip import Clip
 from q1pipe.robot import Robot
-from q1pipe.sim.observations import Layout, observe
+from q1pipe.sim import kernels
+from q1pipe.sim.observations import Layout
 from q1pipe.sim.physics import Ids, Physics
-from q1pipe.sim.randomization import push, randomize_domain, time_limits
-from q1pipe.sim.reference import Reference, ReferenceFrames, Step, Tables, relative
-from q1pipe.sim.rewards import REWARD_TERMS, reward_terms
+from q1pipe.sim.randomization import Ranges, randomize_domain, time_limits
+from q1pipe.sim.reference import Reference, RobotConstants, Step, Tables
+from q1pipe.sim.rewards import REWARD_TERMS, Weights
 from q1pipe.sim.sampler import bin_count
-from q1pipe.sim.starts import NextStarts
-from q1pipe.sim.terminations import Cause, causes, failed, truncated
+from q1pipe.sim.terminations import Limits
 
 Floats = NDArray[np.float32]
 Mode = Literal["train", "nominal", "disturbed"]
 
 
-@dataclass
-class StepBuffers:
+class StepBuffers(NamedTuple):
     """Where a step's results go: slices of a worker's rows of the shared block, or arrays of one's own.
 
     Attributes:
@@ -60,8 +58,7 @@ class StepBuffers:
         )
 
 
-@dataclass
-class Episodes:
+class Episodes(NamedTuple):
     """Where each environment is in its episode; with the physics state, all that a step depends on.
 
     Attributes:
@@ -74,6 +71,7 @@ class Episodes:
         pushes: (n,) pushes so far, over all episodes.
         cause: (n,) cause of the end, where the mode leaves ended episodes alone.
         action: (n, J) last action, float32.
+        previous_action: (n, J) the one before.
     """
 
     number: NDArray[np.int64]
@@ -85,6 +83,7 @@ class Episodes:
     pushes: NDArray[np.int64]
     cause: NDArray[np.int8]
     action: Floats
+    previous_action: Floats
 
     @classmethod
     def zeros(cls, num_envs: int, joints: int) -> Episodes:
@@ -99,6 +98,7 @@ class Episodes:
             np.zeros(n, np.intp),
             np.zeros(n, np.int64),
             np.zeros(n, np.int8),
+            np.zeros((n, joints), np.float32),
             np.zeros((n, joints), np.float32),
         )
 
@@ -147,15 +147,26 @@ class TrackingEnv:
         self.bin_probs /= len(self.bin_probs)
         in_training = round(cfg.episode_seconds * cfg.control_hz)
         self.time_limit = in_training if mode == "train" else self.reference.frames  # evaluation sees the whole motion
-        self.pushed = mode != "nominal" and cfg.randomization.push > 0
         self.encoder_offset = np.zeros((n, joints), np.float32)
         if mode != "nominal":
             self.encoder_offset[:] = randomize_domain(self.physics, cfg, self.env_ids)
-        self._default = robot.default_joint_pos.astype(np.float32)
-        self._scale = robot.action_scale.astype(np.float32)
+        self._weights, self._limits = Weights.of(cfg.reward), Limits.of(robot, cfg.termination)
+        self._ranges = Ranges.of(cfg, cfg.randomization.push if mode != "nominal" else 0)
         self._rows = np.arange(n)
-        self._starts = NextStarts(self.physics, self.reference, cfg, self.env_ids)
-        self.view: Step = self._look(np.zeros((n, joints), np.float32))
+        self._target = np.zeros((n, joints), np.float32)
+        now, next_ = (self.reference.at(self.episodes.frame) for _ in range(2))
+        self.view = Step(
+            robot=RobotConstants.of(robot),
+            state=self.physics.state,
+            ref=now,
+            rel_pos_w=np.empty_like(now.body_pos_w),
+            rel_quat_w=np.empty_like(now.body_quat_w),
+            ahead=next_,
+            action=self.episodes.action,
+            previous_action=self.episodes.previous_action,
+            joint_zero=self.encoder_offset,
+            unstable=self.physics.unstable,
+        )
 
     def reset_all(self, out: StepBuffers, frames: NDArray[np.intp] | None = None) -> None:
         """Begin the run's first episode everywhere, the same whenever it is called. Writes observations, else 0.
@@ -164,120 +175,72 @@ class TrackingEnv:
             out: where to write.
             frames: (n,) start frames; none: those of the mode.
         """
-        self.episodes = Episodes.zeros(self.num_envs, len(self.robot.joint_names))
+        for array in self.episodes:
+            array[:] = 0
         self._begin(self._rows, frames)
         if self.mode == "train":
             self.episodes.limit[:] = time_limits(self.cfg, self.env_ids, self.time_limit)
         self.physics.forward(self._rows)
-        self.view = self._look(self.episodes.action)
-        for f in fields(out):
-            getattr(out, f.name)[:] = 0
-        observe(self.view, self.layout, out.rows)
+        self.physics.lift_out_of_floor(self._rows)
+        self._look(out)
+        for f in StepBuffers._fields:
+            if f != "rows":
+                getattr(out, f)[:] = 0
+        out.rows[:, self.layout.critic_dim :] = 0
 
     def step(self, actions: Floats, out: StepBuffers) -> None:
         """Advance by one control step, given actions (n, J), and write the results."""
-        e, cfg = self.episodes, self.cfg
-        previous, e.action = e.action, np.array(actions, np.float32)
-        self.physics.control_step(self._default + self._scale * e.action - self.encoder_offset)
-        running = e.cause == Cause.NONE
-        e.frame = self.reference.following[e.frame]
-        at_end = self.reference.following[e.frame] == e.frame  # of the motion, or of a part of it that ends by a jump
-        e.length += running
-
-        self.view = self._look(previous, self.view.ahead)  # what was a frame ahead is here now
-        cause = causes(self.view, cfg.termination, at_end, e.length >= e.limit)
-        e.cause = np.where(running, cause, e.cause)
-        reward_terms(self.view, cfg.reward, out.terms)
-        reward = out.terms.sum(axis=1)
-        e.total += reward * running
-        self._report(reward, running, out)
-
-        self._disturb()
-        observe(self.view, self.layout, out.rows)
+        e, view = self.episodes, self.view
+        kernels.aim(actions, view.robot, self.encoder_offset, e, self._target)
+        self.physics.control_step(self._target)
+        self.view = view = view._replace(ref=view.ahead, ahead=view.ref)  # what was a frame ahead is here now
+        table, following = self.reference.table, self.reference.following
+        cut = kernels.judge(view, table, following, e, self._weights, self._limits, out)
+        if len(cut):
+            kernels.observe(view, cut, out.final_obs)
+        physics, renew = self.physics, self.mode == "train"
+        changed, ended = kernels.disturb(physics.simulated, self._ranges, self.env_ids, renew, e)
+        if len(ended):
+            e.number[ended] += 1
+            self._begin(ended)
+            kernels.look_up(table, following[e.frame], ended, view.ahead)
+        if len(changed):
+            physics.forward(changed)
+        if len(ended):
+            physics.lift_out_of_floor(ended)
+        kernels.observe(view, self._rows, out.rows)
 
     def save(self) -> dict[str, NDArray[Any]]:
         """All that the next step depends on, a row per environment, but for what the seed tells."""
-        return {"physics": self.physics.save(), **{f.name: getattr(self.episodes, f.name) for f in fields(Episodes)}}
+        return {"physics": self.physics.save(), **self.episodes._asdict()}
 
     def load(self, state: dict[str, NDArray[Any]], out: StepBuffers) -> None:
         """Go on from a saved state, bit for bit. Writes observations."""
-        for f in fields(Episodes):
-            getattr(self.episodes, f.name)[:] = state[f.name]
+        for name, array in self.episodes._asdict().items():
+            array[:] = state[name]
         self.physics.load(state["physics"])
-        self.view = self._look(self.episodes.action)
-        observe(self.view, self.layout, out.rows)
+        self._look(out)
 
     def touches_floor(self, distance: float = 0.001) -> NDArray[np.bool_]:
         """Which bodies have a collision geom within a distance (m) of the floor, (n, B), all bodies but the world."""
         return self.physics.touches_floor(distance)
 
-    def _look(self, previous_action: Floats, ref: ReferenceFrames | None = None) -> Step:
-        """Compare the present state with the reference, which may be known already."""
-        state, frame = self.physics.state, self.episodes.frame
-        ref = ref or self.reference.at(frame)
-        rel_pos_w, rel_quat_w = relative(ref, state, self.robot.tracked_anchor)
-        return Step(
-            robot=self.robot,
-            state=state,
-            ref=ref,
-            rel_pos_w=rel_pos_w,
-            rel_quat_w=rel_quat_w,
-            ahead=self.reference.at(self.reference.following[frame]),
-            action=self.episodes.action,
-            previous_action=previous_action,
-            joint_zero=self.encoder_offset,
-            unstable=self.physics.unstable,
-        )
+    def _look(self, out: StepBuffers) -> None:
+        """Compare the present state with the reference, and write observations."""
+        view, frame, reference = self.view, self.episodes.frame, self.reference
+        kernels.look_up(reference.table, frame, self._rows, view.ref)
+        kernels.look_up(reference.table, reference.following[frame], self._rows, view.ahead)
+        kernels.relative(view.ref, view.state, view.robot.anchor, view.rel_pos_w, view.rel_quat_w)
+        kernels.observe(view, self._rows, out.rows)
 
-    def _report(self, reward: Floats, running: NDArray[np.bool_], out: StepBuffers) -> None:
-        """Write what the step led to, before anything begins anew."""
-        e, layout = self.episodes, self.layout
-        cut = truncated(e.cause)
-        out.rows[:, layout.reward_col] = reward
-        out.rows[:, layout.terminated_col] = failed(e.cause)
-        out.rows[:, layout.truncated_col] = cut
-        out.cause[:], out.frame[:], out.ep_len[:], out.ep_ret[:] = e.cause, e.frame, e.length, e.total
-        ids = np.flatnonzero(cut & running)
-        if len(ids):
-            final = np.empty((len(ids), layout.critic_dim), np.float32)
-            observe(self.view.take(ids), layout, final)
-            out.final_obs[ids] = final
-
-    def _disturb(self) -> None:
-        """Begin new episodes where they ended, in mode "train", and push whom it is time to push."""
-        e = self.episodes
-        changed = [self._rows[:0]]
-        if self.pushed:
-            e.until_push -= 1
-            due = np.flatnonzero((e.until_push == 0) & (e.cause == Cause.NONE))
-            if len(due):
-                e.until_push[due] = push(self.physics, due, self.cfg, self.env_ids[due], e.pushes[due])
-                e.pushes[due] += 1
-                changed.append(due)
-        if self.mode == "train":
-            ended = np.flatnonzero(e.cause)
-            if len(ended):
-                e.number[ended] += 1
-                self._begin(ended)
-                self.view.ahead = self.reference.at(self.reference.following[e.frame])
-                changed.append(ended)
-        ids = np.sort(np.concatenate(changed))
-        if len(ids):
-            self.physics.forward(ids)
-
-    def _begin(self, ids: Ids, frame: NDArray[np.intp] | None = None) -> None:
-        """Put environments at the start of an episode. The physics needs a `forward` afterwards."""
-        e = self.episodes
-        if frame is None and self.mode == "train":
-            coming = e.number + 1
-            coming[ids] = e.number[ids]
-            start = self._starts.sampled(ids, coming, self.bin_probs)
-        else:
-            start = self._starts.at(ids, e.number[ids], np.zeros(len(ids), np.intp) if frame is None else frame)
-        self.physics.write(ids, start.qpos, start.qvel)
-        e.frame[ids], e.until_push[ids] = start.frame, start.until_push
-        e.length[ids], e.total[ids], e.cause[ids] = 0, 0, 0
-        # As if the robot had been held where it is: action 0 would be the default pose, far from a robot that lies.
-        measured = start.qpos[:, self.robot.qpos_adr] + self.encoder_offset[ids]
-        e.action[ids] = (measured - self._default) / self._scale
+    def _begin(self, ids: Ids, frames: NDArray[np.intp] | None = None) -> None:
+        """Put environments at the start of an episode. Needs `forward` and `lift_out_of_floor` afterwards."""
+        e, starts = self.episodes, self.reference.starts
+        if frames is None and self.mode == "train":
+            frames = kernels.start_frames(self._ranges, self.env_ids, e, ids, self.bin_probs, starts.at)
+        elif frames is None:
+            frames = np.zeros(len(ids), np.intp)
+        self.physics.renew(ids)
+        robot, simulated = self.view.robot, self.physics.simulated
+        kernels.begin(self._ranges, starts, robot, self.encoder_offset, self.env_ids, ids, frames, e, simulated)
         e.limit[ids] = self.time_limit

@@ -9,27 +9,25 @@ saves more than computing these stages again at the start of the next substep co
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, fields
-from typing import Self
+from typing import NamedTuple, Self
 
 import mujoco
 import numpy as np
 from mujoco.batch import Batch, SimulationError
 from numpy.typing import NDArray
 
-from q1pipe import rotations
 from q1pipe.config import TrainCfg
-from q1pipe.geometry import lowest_points
+from q1pipe.geometry import mesh, primitives
 from q1pipe.robot import Robot
+from q1pipe.sim import kernels
 
 Floats = NDArray[np.float32]
 Ids = NDArray[np.intp]
 
-POSITION, VELOCITY = int(mujoco.mjtStage.mjSTAGE_POS), int(mujoco.mjtStage.mjSTAGE_VEL)
+VELOCITY = int(mujoco.mjtStage.mjSTAGE_VEL)
 
 
-@dataclass
-class RobotState:
+class RobotState(NamedTuple):
     """What the task reads of n robots, float32. J joints, Bt tracked bodies (``robot.tracked`` order).
 
     Attributes:
@@ -44,6 +42,7 @@ class RobotState:
         watched_z: (n, K) m, heights of the bodies that the height termination watches.
         gyro: (n, 3) rad/s, in the frame of the IMU.
         self_contact: (n,) N, largest robot–robot contact force of the last substep.
+        torque: (n, J) N·m, joint torques that the actuators applied in the last substep.
     """
 
     joint_pos: Floats
@@ -57,17 +56,14 @@ class RobotState:
     watched_z: Floats
     gyro: Floats
     self_contact: Floats
+    torque: Floats
 
     @classmethod
     def zeros(cls, robot: Robot, watched: int, num_envs: int) -> Self:
         """Room for num_envs robots."""
         j, b = len(robot.joint_names), len(robot.tracked)
-        widths = [(j,), (j,), (4,), (3,), (b, 3), (b, 4), (b, 3), (b, 3), (watched,), (3,), ()]
+        widths = [(j,), (j,), (4,), (3,), (b, 3), (b, 4), (b, 3), (b, 3), (watched,), (3,), (), (j,)]
         return cls(*(np.zeros((num_envs, *width), np.float32) for width in widths))
-
-    def take(self, ids: Ids) -> Self:
-        """A copy of some rows."""
-        return type(self)(*(getattr(self, f.name)[ids] for f in fields(self)))
 
 
 class Physics:
@@ -76,9 +72,9 @@ class Physics:
     Attributes:
         batch: the simulations; `expand` its model fields to make them differ.
         state: the robots' present state, written by `control_step` and `forward`.
+        simulated: what the state is read from.
         unstable: (n,) bool, simulations whose last control step was not physics: a warning, an error or a value that
             is not finite.
-        torque: (n, J) N·m, joint torques that the actuators applied in the last substep of a control step.
     """
 
     def __init__(self, robot: Robot, cfg: TrainCfg, num_envs: int, nthread: int = 1):
@@ -92,17 +88,24 @@ class Physics:
         self.substeps = cfg.substeps
         self.batch = Batch(model, num_envs, nthread)
         self.qpos, self.qvel, self.ctrl = (self.batch.bind(name) for name in ("qpos", "qvel", "ctrl"))
-        self._xpos, self._xquat = self.batch.bind("xpos"), self.batch.bind("xquat")
-        self._cvel, self._com = self.batch.bind("cvel"), self.batch.bind("subtree_com")
-        self._sensordata = self.batch.bind("sensordata")
-        self._actuator_force = self.batch.bind("actuator_force")
-        self.torque = np.zeros((num_envs, len(robot.actuator_ids)))
-        self._watched = watched_bodies(robot, cfg)
+        self.simulated = kernels.Simulated(*(self.batch.bind(name) for name in kernels.Simulated._fields))
+        watched = watched_bodies(robot, cfg)
+        self._places = kernels.Places(
+            robot.qpos_adr,
+            robot.qvel_adr,
+            robot.actuator_ids,
+            robot.tracked,
+            watched,
+            robot.root,
+            robot.gyro.start,
+            robot.self_collision.start,
+        )
+        self._geoms = _geoms(robot)
+        self._all = np.arange(num_envs)
         self._fresh = self.batch.state[0].copy()
-        self._poses = Batch(model, num_envs, nthread)  # kinematics of states that are only thought about
-        self._pose_qpos, self._pose_xpos, self._pose_xquat = (self._poses.bind(x) for x in ("qpos", "xpos", "xquat"))
-        self.state = RobotState.zeros(robot, len(self._watched), num_envs)
+        self.state = RobotState.zeros(robot, len(watched), num_envs)
         self.unstable = np.zeros(num_envs, bool)
+        self._warnings = np.zeros(num_envs, np.int64)
 
     def control_step(self, target: Floats) -> None:
         """Hold the position targets (n, J) rad for one control step, then read the new state.
@@ -111,55 +114,39 @@ class Physics:
         only counts a warning, so its state looks fine afterwards.
         """
         self.ctrl[:, self.robot.actuator_ids] = target
-        warnings = self.batch.warning[:, :, 1].sum(axis=1)  # (n,) counts so far
+        kernels.count(self.batch.warning, self._warnings)
         failed: Ids | slice = slice(0)
         try:
             self.batch.step(nstep=self.substeps, stage=VELOCITY)
         except SimulationError as e:
             failed = e.ids
-        self.unstable = self.batch.warning[:, :, 1].sum(axis=1) > warnings
-        self.unstable |= ~np.isfinite(self.qpos.sum(axis=1) + self.qvel.sum(axis=1))
+        kernels.broken(self.simulated, self.batch.warning, self._warnings, self.unstable)
         self.unstable[failed] = True
-        self.torque = self._actuator_force[:, self.robot.actuator_ids]
-        self._read(None)
+        self._read(self._all, True)
 
-    def write(self, ids: Ids, qpos: NDArray[np.float64], qvel: NDArray[np.float64]) -> None:
-        """Put simulations into a state as if new: nothing of what happened before is left. (k, nq), (k, nv).
-
-        Derived arrays stay those of the old state until `forward`.
-        """
+    def renew(self, ids: Ids) -> None:
+        """Forget what happened in some simulations. Their qpos and qvel have to be written, and `forward` follow."""
         self.batch.state[ids] = self._fresh  # cheaper than Batch.reset, which clears all of an MjData
-        self.qpos[ids], self.qvel[ids] = qpos, qvel
 
     def forward(self, ids: Ids) -> None:
         """Compute and read what follows from qpos and qvel of some simulations, after a write to them."""
         self.batch.forward(ids, stage=VELOCITY)
-        self._read(ids)
+        self._read(ids, False)
 
-    def lift_out_of_floor(self, qpos: NDArray[np.float64]) -> None:
-        """Raise robots in states (k, nq), k ≤ num_envs, whose lowest geom is below the floor until it touches it.
+    def lift_out_of_floor(self, ids: Ids) -> None:
+        """Raise some robots, after a `forward`, whose lowest geom is below the floor until it touches it.
 
-        Kinematics decide, not contacts: exact for primitives, and no solver is asked to undo a penetration, which
-        would shoot the robot upward. The simulations stay as they are.
+        No solver is asked to undo a penetration, which would shoot the robot upward.
         """
-        rows = np.arange(len(qpos))
-        self._pose_qpos[rows] = qpos
-        self._poses.forward(rows, stage=POSITION)
-        heights = self._heights(self._pose_xpos[rows], self._pose_xquat[rows])
-        qpos[:, 2] += np.maximum(0, -heights.min(axis=1))
+        raised = kernels.lift(self.simulated, self._geoms, ids)
+        if len(raised):
+            self.forward(raised)
 
     def geom_heights(self) -> NDArray[np.float64]:
         """Height of the lowest point of each collision geom above the floor, (n, G) m, ``robot.geoms`` order."""
-        return self._heights(self._xpos, self._xquat)
-
-    def _heights(self, xpos: NDArray[np.float64], xquat: NDArray[np.float64]) -> NDArray[np.float64]:
-        """`geom_heights` of any body poses (k, nbody, 3) m and (k, nbody, 4)."""
-        model, geoms = self.batch.model, self.robot.geoms
-        body = model.geom_bodyid[geoms]
-        quat = xquat[:, body]  # (k, G, 4)
-        pos = xpos[:, body] + rotations.rotate(quat, model.geom_pos[geoms])
-        mat = rotations.to_matrix(rotations.mul(quat, model.geom_quat[geoms]))
-        return lowest_points(model, geoms, pos, mat) - model.geom_pos[self.robot.floor, 2]
+        heights = np.empty((self.num_envs, len(self.robot.geoms)))
+        kernels.heights(self.simulated, self._geoms, heights)
+        return heights
 
     def touches_floor(self, distance: float) -> NDArray[np.bool_]:
         """Which bodies have a collision geom within a distance (m) of the floor, (n, B), all bodies but the world."""
@@ -176,27 +163,26 @@ class Physics:
         self.batch.state[:] = state
         self.forward(np.arange(self.num_envs))
 
-    def _read(self, ids: Ids | None) -> None:
-        """Copy the bound float64 arrays of all or some simulations into `state`."""
-        rows = slice(None) if ids is None else ids
-        robot, state = self.robot, self.state
-        qpos, qvel, xpos = self.qpos[rows], self.qvel[rows], self._xpos[rows]
-        state.joint_pos[rows] = qpos.take(robot.qpos_adr, axis=1)
-        state.joint_vel[rows] = qvel.take(robot.qvel_adr, axis=1)
-        state.root_quat_w[rows] = qpos[:, 3:7]
-        state.root_lin_vel_w[rows] = qvel[:, :3]
-        state.body_pos_w[rows] = position = xpos.take(robot.tracked, axis=1)
-        state.body_quat_w[rows] = self._xquat[rows].take(robot.tracked, axis=1)
-        # cvel is (angular, linear) in world axes, the linear part at the robot's centre of mass: move it to the link
-        twist = self._cvel[rows].take(robot.tracked, axis=1)
-        arm = position - self._com[rows, robot.root][:, None]
-        state.body_ang_vel_w[rows] = twist[..., :3]
-        state.body_lin_vel_w[rows] = twist[..., 3:] + rotations.cross(twist[..., :3], arm)
-        state.watched_z[rows] = xpos[..., 2].take(self._watched, axis=1)
-        sensors = self._sensordata[rows]
-        state.gyro[rows] = sensors[:, robot.gyro]
-        if ids is None:  # of a step: a `forward` computes no accelerations, and leaves some other simulation's there
-            state.self_contact[:] = np.sqrt(np.square(sensors[:, robot.self_collision]).sum(axis=1))
+    def _read(self, ids: Ids, stepped: bool) -> None:
+        """Copy what the task reads of some simulations into `state`."""
+        kernels.read(self.simulated, self._places, ids, stepped, self.state)
+
+
+def _geoms(robot: Robot) -> kernels.Geoms:
+    """What the heights of the collision geoms follow from."""
+    model, geoms = robot.model, robot.geoms
+    meshes = [mesh(model, geom) for geom in geoms.tolist()]
+    counts = np.array([len(vertices) for vertices in meshes], np.intp)
+    return kernels.Geoms(
+        model.geom_bodyid[geoms].astype(np.intp),
+        model.geom_pos[geoms],
+        model.geom_quat[geoms],
+        *primitives(model, geoms),
+        np.cumsum(counts) - counts,
+        counts,
+        np.concatenate(meshes).astype(np.float64),
+        float(model.geom_pos[robot.floor, 2]),
+    )
 
 
 def watched_bodies(robot: Robot, cfg: TrainCfg) -> Ids:

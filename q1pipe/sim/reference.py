@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from q1pipe import rotations
 from q1pipe.config import TrainCfg
 from q1pipe.motion.clip import Clip
 from q1pipe.robot import Robot
+from q1pipe.sim import kernels
 from q1pipe.sim.physics import Ids, RobotState, watched_bodies
 
 Floats = NDArray[np.float32]
 Tables = Mapping[str, NDArray[Any]]
 
 
-@dataclass
-class ReferenceFrames:
+class ReferenceFrames(NamedTuple):
     """The reference of n environments, one frame each, float32. J joints, Bt tracked bodies, K watched bodies.
 
     Attributes:
@@ -42,9 +39,21 @@ class ReferenceFrames:
     body_ang_vel_w: Floats
     watched_z: Floats
 
-    def take(self, ids: Ids) -> Self:
-        """A copy of some rows."""
-        return type(self)(*(getattr(self, f.name)[ids] for f in fields(self)))
+
+class Starts(NamedTuple):
+    """What a reset takes from a clip.
+
+    Attributes:
+        root: (T, 13) m, wxyz, m/s, rad/s in the world.
+        joint_pos: (T, J) rad.
+        joint_vel: (T, J) rad/s.
+        at: (T,) the start frame at or before each frame: one that another follows, without a jump.
+    """
+
+    root: Floats
+    joint_pos: Floats
+    joint_vel: Floats
+    at: Ids
 
 
 class Reference:
@@ -59,37 +68,37 @@ class Reference:
         arrays: all that it is made of; see `tables`.
         frames: T.
         following: (T,) the frame after each one; the last before a jump, and of all, is followed by itself.
-        root_pos_w: (T, 3) m; the root's state is what resets write.
-        root_quat_w: (T, 4) wxyz.
-        root_lin_vel_w: (T, 3) m/s.
-        root_ang_vel_w: (T, 3) rad/s, world frame.
-        joint_pos: (T, J) rad.
-        joint_vel: (T, J) rad/s.
+        table: (T, columns) float32, the fields of `ReferenceFrames` one after the other.
+        starts: what resets take.
     """
 
     def __init__(self, clip: Clip | Tables, robot: Robot, cfg: TrainCfg):
         j, b, watched = len(robot.joint_names), len(robot.tracked), len(watched_bodies(robot, cfg))
-        shapes = ((j,), (j,), (b, 3), (b, 4), (b, 3), (b, 3), (watched,))  # as the fields of ReferenceFrames
-        ends = np.cumsum([math.prod(shape) for shape in shapes]).tolist()
-        self._columns = [(slice(a, b), shape) for a, b, shape in zip([0, *ends[:-1]], ends, shapes, strict=True)]
+        self._shapes = ((j,), (j,), (b, 3), (b, 4), (b, 3), (b, 3), (watched,))  # as the fields of ReferenceFrames
         self.arrays = tables(clip, robot, cfg) if isinstance(clip, Clip) else clip
-        self._table, root, self.following = (self.arrays[name] for name in ("frames", "root", "following"))
-        self.frames = len(self._table)
-        self.root_pos_w, self.root_quat_w = root[:, 0:3], root[:, 3:7]
-        self.root_lin_vel_w, self.root_ang_vel_w = root[:, 7:10], root[:, 10:13]
-        self.joint_pos, self.joint_vel = self._table[:, :j], self._table[:, j : 2 * j]
-        self._starts = np.flatnonzero(self.following > np.arange(self.frames))
-
-    def start(self, frames: Ids) -> Ids:
-        """The start frame at or before each of some frames, (n,): one that another follows, without a jump."""
-        if not len(self._starts):
-            return np.zeros_like(frames)
-        return self._starts[np.maximum(np.searchsorted(self._starts, frames, side="right") - 1, 0)]
+        constant = {name: array.view() for name, array in self.arrays.items()}
+        for array in constant.values():
+            array.flags.writeable = False  # it may be everyone's, and each kind would be compiled for by itself
+        self.table, root, self.following = (constant[name] for name in ("frames", "root", "following"))
+        self.frames = len(self.table)
+        joint_pos, joint_vel = self.table[:, :j], self.table[:, j : 2 * j]
+        self.starts = Starts(root, joint_pos, joint_vel, _starts(self.following))
 
     def at(self, frames: NDArray[np.integer]) -> ReferenceFrames:
         """The reference at a frame per environment, (n,)."""
-        rows = np.take(self._table, frames, axis=0, mode="clip")  # faster than with a check of bounds
-        return ReferenceFrames(*(rows[:, columns].reshape(len(rows), *shape) for columns, shape in self._columns))
+        out = ReferenceFrames(*(np.empty((len(frames), *shape), np.float32) for shape in self._shapes))
+        rows = np.clip(frames, 0, self.frames - 1)
+        kernels.look_up(self.table, rows, np.arange(len(frames)), out)
+        return out
+
+
+def _starts(following: Ids) -> Ids:
+    """The start frame at or before each frame; the first of all where there is none before."""
+    frames = np.arange(len(following))
+    starts = np.flatnonzero(following > frames)
+    if not len(starts):
+        return np.zeros_like(frames)
+    return starts[np.maximum(np.searchsorted(starts, frames, side="right") - 1, 0)]
 
 
 def tables(clip: Clip, robot: Robot, cfg: TrainCfg) -> Tables:
@@ -121,16 +130,38 @@ def relative(ref: ReferenceFrames, state: RobotState, anchor: int) -> tuple[Floa
     Returns:
         positions (n, Bt, 3) m and orientations (n, Bt, 4).
     """
-    ref_anchor_pos, ref_anchor_quat = ref.body_pos_w[:, anchor], ref.body_quat_w[:, anchor]
-    turn = rotations.yaw(rotations.mul(state.body_quat_w[:, anchor], rotations.conj(ref_anchor_quat)))  # (n, 4)
-    origin = np.concatenate([state.body_pos_w[:, anchor, :2], ref_anchor_pos[:, 2:]], axis=1)  # (n, 3)
-    arm = ref.body_pos_w - ref_anchor_pos[:, None]
-    pos = origin[:, None] + rotations.rotate_each(turn, arm)
-    return pos, rotations.mul_each(turn, ref.body_quat_w)
+    pos, quat = np.empty_like(ref.body_pos_w), np.empty_like(ref.body_quat_w)
+    kernels.relative(ref, state, anchor, pos, quat)
+    return pos, quat
 
 
-@dataclass
-class Step:
+class RobotConstants(NamedTuple):
+    """What a step needs to know of the robot.
+
+    Attributes:
+        anchor: row of the anchor in the tracked bodies.
+        qpos_adr: (J,) of the joints, in qpos.
+        qvel_adr: (J,) of the joints, in qvel.
+        default_joint_pos: (J,) rad, the pose of action 0; float32, as on the robot.
+        action_scale: (J,) rad per unit of action; float32.
+        soft_limits: (J, 2) rad.
+    """
+
+    anchor: int
+    qpos_adr: Ids
+    qvel_adr: Ids
+    default_joint_pos: Floats
+    action_scale: Floats
+    soft_limits: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, robot: Robot) -> Self:
+        """Those of a robot."""
+        default, scale = robot.default_joint_pos.astype(np.float32), robot.action_scale.astype(np.float32)
+        return cls(robot.tracked_anchor, robot.qpos_adr, robot.qvel_adr, default, scale, robot.soft_limits)
+
+
+class Step(NamedTuple):
     """All that rewards, terminations and observations read about n environments after a control step.
 
     Attributes:
@@ -146,7 +177,7 @@ class Step:
         unstable: (n,) bool, the simulation broke.
     """
 
-    robot: Robot
+    robot: RobotConstants
     state: RobotState
     ref: ReferenceFrames
     rel_pos_w: Floats
@@ -156,23 +187,3 @@ class Step:
     previous_action: Floats
     joint_zero: Floats
     unstable: NDArray[np.bool_]
-
-    @property
-    def anchor(self) -> int:
-        """Row of the anchor in the tracked bodies."""
-        return self.robot.tracked_anchor
-
-    def take(self, ids: Ids) -> Self:
-        """A copy of some rows."""
-        return type(self)(
-            self.robot,
-            self.state.take(ids),
-            self.ref.take(ids),
-            self.rel_pos_w[ids],
-            self.rel_quat_w[ids],
-            self.ahead.take(ids),
-            self.action[ids],
-            self.previous_action[ids],
-            self.joint_zero[ids],
-            self.unstable[ids],
-        )

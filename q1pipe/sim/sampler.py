@@ -74,17 +74,3 @@ def bin_of(frames: NDArray[np.integer], clip_frames: int, bins: int) -> NDArray[
     """Bin of each frame; the last frame, where no episode starts, is in the last bin."""
     starts = max(clip_frames - 1, 1)
     return np.minimum(np.asarray(frames, np.intp) * bins // starts, bins - 1)
-
-
-def start_frames(u_bin: Array, u_within: Array, bin_probs: Array, clip_frames: int) -> NDArray[np.intp]:
-    """Start frames from two uniform numbers each: a bin by its probability, then evenly inside it. (n,) -> (n,).
-
-    The last frame is never drawn: nothing would follow.
-    """
-    bins, starts = len(bin_probs), max(clip_frames - 1, 1)
-    cumulative = np.cumsum(bin_probs)
-    chosen = np.searchsorted(cumulative, u_bin * cumulative[-1], side="right")
-    chosen = np.minimum(chosen, bins - 1)
-    # the frames f of bin b are those with b <= f * bins / starts < b + 1
-    first, after = -(-chosen * starts // bins), -(-(chosen + 1) * starts // bins)
-    return np.minimum(first + (u_within * (after - first)).astype(np.intp), after - 1)

@@ -6,31 +6,18 @@ Truncations (bootstrapped with the value of the true final observation): motion_
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from enum import IntEnum
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from q1pipe import rotations
 from q1pipe.config import TerminationCfg
 from q1pipe.robot import Robot
+from q1pipe.sim import kernels
+from q1pipe.sim.kernels import Cause
 from q1pipe.sim.reference import Step
 
 Bools = NDArray[np.bool_]
-Floats = NDArray[np.float32]
-
-
-class Cause(IntEnum):
-    """Numbers of the causes, as the `cause` arrays hold them."""
-
-    NONE = 0
-    ANCHOR_Z = 1
-    TILT = 2
-    BODY_Z = 3
-    SIM_UNSTABLE = 4
-    MOTION_END = 5
-    TIME_OUT = 6
 
 
 def truncated(cause: NDArray[np.integer]) -> Bools:
@@ -43,80 +30,66 @@ def failed(cause: NDArray[np.integer]) -> Bools:
     return (cause != Cause.NONE) & ~truncated(cause)
 
 
-def anchor_z(s: Step, cfg: TerminationCfg) -> Bools:
-    """|z_ref − z| of the anchor is above its limit."""
-    value, limit = _anchor_error(s, cfg)
-    return np.greater(value, limit)
+DEPARTURES = (Cause.ANCHOR_Z, Cause.TILT, Cause.BODY_Z)  # what ends an episode for being far from the reference
 
 
-def tilt(s: Step, cfg: TerminationCfg) -> Bools:
-    """Gravity in the robot's anchor frame differs from gravity in the reference's: ‖Δg‖, or |Δg_z| with tilt_axis z.
+class Limits(NamedTuple):
+    """What the config says of the departures, for a robot.
 
-    |Δg_z| is 0 between a robot on its back and one on its front; the vector sees it.
+    Attributes:
+        values: (2 + K,) above which an episode ends.
+        tilt_z: tilt is |Δg_z|.
     """
-    value, limit = _lean(s, cfg)
-    return np.greater(value, limit)
+
+    values: NDArray[np.float64]
+    tilt_z: bool
+
+    @classmethod
+    def of(cls, robot: Robot, cfg: TerminationCfg) -> Self:
+        """From the config."""
+        scale = length_scale(robot, cfg)
+        heights = [limit * scale for limit in cfg.body_z.values()]
+        return cls(np.array([cfg.anchor_z * scale, cfg.tilt, *heights]), cfg.tilt_axis == "z")
 
 
-def body_z(s: Step, cfg: TerminationCfg) -> Bools:
-    """|z_rel − z| of a watched body is above its limit. `rel` keeps the reference's heights, so z_rel = z_ref."""
-    values, limits = _height_errors(s, cfg)
-    return np.any(np.greater(values, limits), axis=1)
+def departures(s: Step, limits: Limits) -> NDArray[np.float64]:
+    """How far robots are from the reference, (n, 2 + K).
+
+    anchor_z: |z_ref − z| of the anchor. tilt: ‖Δg‖ of gravity as the anchors see it, or |Δg_z| with tilt_axis z, which
+    is 0 between a robot on its back and one on its front; the vector sees it. body_z: |z_rel − z| of each watched
+    body; `rel` keeps the reference's heights, so z_rel = z_ref.
+    """
+    values = np.empty((len(s.unstable), len(limits.values)))
+    kernels.departures(s, limits.tilt_z, values)
+    return values
 
 
-TERMINATIONS: dict[Cause, Callable[[Step, TerminationCfg], Bools]] = {
-    Cause.ANCHOR_Z: anchor_z,
-    Cause.TILT: tilt,
-    Cause.BODY_Z: body_z,
-}
+def worst(s: Step, limits: Limits, cause: Cause) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """What one of DEPARTURES looks at, and its limit, (n,) each; of several bodies, the worst."""
+    columns = slice(2, None) if cause == Cause.BODY_Z else slice(cause - 1, cause)
+    values, most = departures(s, limits)[:, columns], limits.values[columns]
+    at = (values / most).argmax(axis=1)
+    return values[np.arange(len(at)), at], most[at]
 
 
-def worst(s: Step, cfg: TerminationCfg, cause: Cause) -> tuple[Floats, Floats]:
-    """What a termination of TERMINATIONS looks at, and its limit, (n,) each; of several bodies, the worst."""
-    if cause == Cause.BODY_Z:
-        values, limits = _height_errors(s, cfg)
-        at = (values / limits).argmax(axis=1)
-        return values[np.arange(len(at)), at], limits[at].astype(np.float32)
-    value, limit = _anchor_error(s, cfg) if cause == Cause.ANCHOR_Z else _lean(s, cfg)
-    return value, np.full(len(value), limit, np.float32)
-
-
-def _anchor_error(s: Step, cfg: TerminationCfg) -> tuple[Floats, np.float32]:
-    error = s.ref.body_pos_w[:, s.anchor, 2] - s.state.body_pos_w[:, s.anchor, 2]
-    return np.abs(error), np.float32(cfg.anchor_z) * length_scale(s.robot, cfg)
-
-
-def _lean(s: Step, cfg: TerminationCfg) -> tuple[Floats, np.float32]:
-    up, ref_up = (rotations.up(x.body_quat_w[:, s.anchor]) for x in (s.state, s.ref))
-    error = ref_up - up  # gravity is minus up
-    return np.abs(error[:, 2]) if cfg.tilt_axis == "z" else np.sqrt(np.square(error).sum(axis=1)), np.float32(cfg.tilt)
-
-
-def _height_errors(s: Step, cfg: TerminationCfg) -> tuple[Floats, Floats]:
-    limits = np.array(list(cfg.body_z.values()), np.float32) * length_scale(s.robot, cfg)
-    return np.abs(s.ref.watched_z - s.state.watched_z), limits  # (n, K), (K,)
-
-
-def length_scale(robot: Robot, cfg: TerminationCfg) -> np.float32:
+def length_scale(robot: Robot, cfg: TerminationCfg) -> float:
     """Factor of the lengths in the config: this robot's standing height over that of the robot they were made for."""
-    return np.float32(robot.standing_height / cfg.reference_height)
+    return robot.standing_height / cfg.reference_height
 
 
-def causes(s: Step, cfg: TerminationCfg, motion_end: Bools, time_out: Bools) -> NDArray[np.int8]:
+def causes(s: Step, limits: Limits, motion_end: Bools, time_out: Bools) -> NDArray[np.int8]:
     """The cause of each environment's end, (n,) int8, 0 where it goes on.
 
     A simulation that broke is `sim_unstable` whatever else holds: its state means nothing.
     """
-    result = np.where(motion_end, Cause.MOTION_END, np.where(time_out, Cause.TIME_OUT, Cause.NONE)).astype(np.int8)
-    for cause, function in reversed(TERMINATIONS.items()):
-        result[function(s, cfg)] = cause
-    result[s.unstable] = Cause.SIM_UNSTABLE
+    result = np.empty(len(motion_end), np.int8)
+    kernels.causes(s, limits, motion_end, time_out, result)
     return result
 
 
 def describe(robot: Robot, cfg: TerminationCfg) -> list[tuple[str, str]]:
     """The table for people: (cause, when) in order, with the lengths of this robot."""
-    scale = float(length_scale(robot, cfg))
+    scale = length_scale(robot, cfg)
     gravity = "|Δg_z|" if cfg.tilt_axis == "z" else "‖Δg‖"
     bodies = ", ".join(f"{name} {limit * scale:.3f}" for name, limit in cfg.body_z.items())
     return [

@@ -39,7 +39,7 @@ from q1pipe.config import RobotCfg, TrainCfg
 from q1pipe.errors import Finding, Q1Error, error
 from q1pipe.motion.clip import Clip
 from q1pipe.robot import Robot
-from q1pipe.sim.actor import Actor, parameters
+from q1pipe.sim.actor import Net, act, parameters
 from q1pipe.sim.env import Mode, StepBuffers, TrackingEnv
 from q1pipe.sim.forks import Forks
 from q1pipe.sim.observations import Layout
@@ -507,7 +507,21 @@ def _load(
         env_ids = np.arange(mine.start, mine.stop)
         return TrackingEnv(robot, reference, cfg, env_ids, mode, threads) if len(env_ids) else None
 
+    _load_kernels(environment(slice(0, min(2, cfg.num_envs))), views)
     return lambda worker, pipe: _work(pipe, views, shares[worker], environment)
+
+
+def _load_kernels(env: TrackingEnv | None, views: dict[str, Array]) -> None:
+    """Do once what workers do, or each of them would spend half a second on loading what is compiled.
+
+    With two environments: arrays of one alone are laid out in another way, which would be compiled for by itself.
+    """
+    if env:
+        lengths = dict.fromkeys(views, 1) | {"rows": 2} | {name: None for name in views if name.startswith(POLICY)}
+        scratch = {name: np.ones_like(view[: lengths[name]]) for name, view in views.items()}
+        commands = _commands(env, scratch, slice(0, env.num_envs))
+        commands["reset"](None)
+        commands["play"](None) if "play" in commands else commands["step"](0)
 
 
 def _work(
@@ -551,8 +565,7 @@ def _commands(env: TrackingEnv, views: dict[str, Array], mine: slice) -> dict[st
         StepBuffers(views["rows"][t + 1, mine], *(views[name][t, mine] for name in per_step))
         for t in range(len(actions))
     ]
-    start = StepBuffers.zeros(env.num_envs, env.layout)
-    start.rows = views["rows"][0, mine]
+    start = StepBuffers.zeros(env.num_envs, env.layout)._replace(rows=views["rows"][0, mine])
     commands = {
         "reset": lambda _: env.reset_all(start),
         "step": lambda t: env.step(actions[t], results[t]),
@@ -561,16 +574,18 @@ def _commands(env: TrackingEnv, views: dict[str, Array], mine: slice) -> dict[st
     }
     policy = {name.removeprefix(POLICY): view for name, view in views.items() if name.startswith(POLICY)}
     if policy:
-        actor = Actor(policy, env.layout.reference_joint_pos, env.num_envs)
-        observed = views["rows"][:-1, mine, : env.layout.actor_dim]
-        noise, means, at = views["noise"][:, mine], views["means"][:, mine], views["at"][mine]
+        net, reference = Net.of(policy), env.layout.reference_joint_pos.start
+        observed, noise, means, at = (
+            views["rows"][:, mine],
+            views["noise"][:, mine],
+            views["means"][:, mine],
+            views["at"][mine],
+        )
 
         def play(_: Any) -> None:
             for t, result in enumerate(results):
                 at[:] = t
-                with np.errstate(all="ignore"):  # the learner looks for what is not finite
-                    actor.mean(observed[t] + noise[t], means[t])
-                actions[t] += means[t]
+                act(net, observed[t], noise[t], reference, means[t], actions[t])
                 env.step(actions[t], result)
 
         commands["play"] = play

@@ -99,7 +99,7 @@ def play(
         if noise_seed is not None:
             obs = obs + scale * rng.uniform(-1, 1, obs.shape).astype(np.float32)
         env.step(policy(torch.from_numpy(obs).to(device)).cpu().numpy(), out)
-        view, effort = env.view, np.abs(env.physics.torque) / robot.effort
+        view, effort = env.view, np.abs(env.view.state.torque) / robot.effort
         errors = tracking_errors(
             view.state.body_pos_w,
             view.state.body_quat_w,

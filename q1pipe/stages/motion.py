@@ -34,7 +34,7 @@ from q1pipe.motion.raw import runs_of, spans
 from q1pipe.provenance import file_sha
 from q1pipe.robot import Robot
 from q1pipe.sim.env import StepBuffers, TrackingEnv
-from q1pipe.sim.terminations import TERMINATIONS, Cause, causes, failed, worst
+from q1pipe.sim.terminations import DEPARTURES, Cause, Limits, causes, failed, worst
 
 log = logging.getLogger(__name__)
 
@@ -133,7 +133,7 @@ def check_terminations(robot: Robot, clip: Clip, cfg: TrainCfg, where: str) -> l
     at_once = min(clip.frames, CHUNK)
     env = TrackingEnv(robot, clip, still, np.arange(at_once), "nominal")
     out = StepBuffers.zeros(at_once, env.layout)
-    never = np.zeros(at_once, bool)
+    never, limits = np.zeros(at_once, bool), Limits.of(robot, cfg.termination)
     on_reference, held = np.full((2, clip.frames), Cause.NONE)
     beyond: dict[int, list[tuple[float, float, int]]] = {}  # cause -> value, limit, frame
     tried = np.ones(clip.frames, bool)
@@ -141,9 +141,9 @@ def check_terminations(robot: Robot, clip: Clip, cfg: TrainCfg, where: str) -> l
     for start in progress(chunks, len(chunks), f"terminations, stretch of {at_once} frames"):
         chosen = np.minimum(frames[:at_once] + start, clip.frames - 1)  # the last chunk repeats the last frame
         env.reset_all(out, chosen)
-        on_reference[chosen] = now = causes(env.view, cfg.termination, never, never)
-        for cause in set(now.tolist()) & set(TERMINATIONS):
-            value, limit = worst(env.view, cfg.termination, cause)
+        on_reference[chosen] = now = causes(env.view, limits, never, never)
+        for cause in set(now.tolist()) & set(DEPARTURES):
+            value, limit = worst(env.view, limits, cause)
             k = int(np.where(now == cause, value / limit, 0).argmax())
             beyond.setdefault(cause, []).append((float(value[k]), float(limit[k]), int(chosen[k])))
         if clip.frames > LONG and start % (LONG_STRIDE * at_once):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,8 +21,8 @@ from q1pipe.report.still import printable
 from q1pipe.report.video import Files, Shot, film
 from q1pipe.robot import Robot
 from q1pipe.sim.physics import Physics
-from q1pipe.sim.reference import Reference, Step, relative
-from q1pipe.sim.rewards import REWARD_TERMS, reward_terms
+from q1pipe.sim.reference import Reference, RobotConstants, Step, relative
+from q1pipe.sim.rewards import REWARD_TERMS, Weights, reward_terms
 
 Array = NDArray[np.floating]
 
@@ -136,6 +135,7 @@ def score(robot: Robot, clip: Clip, measured: Trajectory, cfg: TrainCfg) -> tupl
     action before the first row is not recorded: its change costs nothing here.
     """
     reference, frames = Reference(clip, robot, cfg), len(measured.frame)
+    constants, weights = RobotConstants.of(robot), Weights.of(cfg.reward)
     action = ((measured.target - robot.default_joint_pos) / robot.action_scale).astype(np.float32)
     before = np.concatenate([action[:1], action[:-1]])
     contact = _self_contact(robot, measured)
@@ -145,13 +145,13 @@ def score(robot: Robot, clip: Clip, measured: Trajectory, cfg: TrainCfg) -> tupl
         rows = slice(start, start + CHUNK)
         ids = np.arange(len(measured.frame[rows]))
         physics = Physics(robot, cfg, len(ids))
-        physics.write(ids, measured.qpos[rows], measured.qvel[rows])
+        physics.qpos[:], physics.qvel[:] = measured.qpos[rows], measured.qvel[rows]
         physics.forward(ids)
-        state, ref = dataclasses.replace(physics.state, self_contact=contact[rows]), reference.at(measured.frame[rows])
+        state, ref = physics.state._replace(self_contact=contact[rows]), reference.at(measured.frame[rows])
         rel_pos, rel_quat = relative(ref, state, robot.tracked_anchor)
         zero = np.zeros_like(action[rows])
-        step = Step(robot, state, ref, rel_pos, rel_quat, ref, action[rows], before[rows], zero, physics.unstable)
-        reward_terms(step, cfg.reward, terms[rows])
+        step = Step(constants, state, ref, rel_pos, rel_quat, ref, action[rows], before[rows], zero, physics.unstable)
+        reward_terms(step, weights, terms[rows])
         bodies = state.body_pos_w, state.body_quat_w, ref.body_pos_w, rel_pos, rel_quat
         error[rows] = tracking_errors(*bodies, state.joint_vel, ref.joint_vel, ends)["r_mpkpe"]
     return error, terms.sum(axis=1)

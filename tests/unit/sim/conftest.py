@@ -5,7 +5,7 @@ import pytest
 
 from q1pipe.config import TrainCfg
 from q1pipe.sim.physics import RobotState
-from q1pipe.sim.reference import ReferenceFrames, Step
+from q1pipe.sim.reference import ReferenceFrames, RobotConstants, Step
 from tests.clips import base_clip, standing_clip
 
 IDENTITY = np.array([1, 0, 0, 0], np.float32)
@@ -54,7 +54,7 @@ def make_step(robot):
             )
 
         return Step(
-            robot=robot,
+            robot=RobotConstants.of(robot),
             state=state,
             ref=frames(),
             rel_pos_w=np.zeros((n, b, 3), np.float32),

@@ -1,4 +1,4 @@
-"""The policy in numpy against the one in torch."""
+"""The policy of the workers against the one in torch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import torch
 
 from q1pipe.config import PolicyCfg
 from q1pipe.learn.policy import Policy, Shape
-from q1pipe.sim.actor import Actor, parameters
+from q1pipe.sim import actor
+from q1pipe.sim.actor import Net, act, parameters
 
 
 @pytest.fixture
@@ -25,19 +26,32 @@ def policy():
 def test_actions_are_those_of_the_torch_policy(policy):
     parts = {name: x.detach().numpy() for name, x in policy.parts().items()}
     assert {name: x.shape for name, x in parts.items()} == parameters(9, (20, 7), 3)
-    obs, out = 5 + 3 * np.random.default_rng(0).standard_normal((70, 9), np.float32), np.empty((70, 3), np.float32)
-    Actor(parts, slice(2, 5), 70).mean(obs, out)
-    expected = policy(torch.from_numpy(obs)).detach().numpy()
+    rng = np.random.default_rng(0)
+    rows, noise = 5 + 3 * rng.standard_normal((70, 12), np.float32), rng.standard_normal((70, 9), np.float32)
+    apart, means = rng.standard_normal((70, 3), np.float32), np.empty((70, 3), np.float32)
+    actions = apart.copy()
+    act(Net.of(parts), rows, noise, 2, means, actions)
+    expected = policy(torch.from_numpy(rows[:, :9] + noise)).detach().numpy()
     assert np.abs(expected).max() > 1
-    np.testing.assert_allclose(out, expected, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(means, expected, rtol=0, atol=1e-5)
+    assert (actions == apart + means).all()
+
+
+def test_elu_is_torchs():
+    """Also where e^y is 0, where it is nearly 1, and beyond what fits into the bits of a power of two."""
+    y = np.concatenate([np.linspace(-100, 20, 10001), [-1e30, -1e-30, 0, 1e-30, 1e30]]).astype(np.float32)
+    expected = torch.nn.functional.elu(torch.from_numpy(y.copy())).numpy()
+    actor._elu(y)
+    np.testing.assert_allclose(y, expected, rtol=1e-6, atol=1e-7)
 
 
 def test_an_action_does_not_depend_on_the_other_environments_of_the_worker():
     rng = np.random.default_rng(0)
     parts = {name: rng.normal(0, 0.1, shape).astype("f") for name, shape in parameters(119, (256, 64), 22).items()}
     obs, whole = rng.standard_normal((100, 119), np.float32), np.empty((100, 22), np.float32)
-    Actor(parts, slice(0, 22), 100).mean(obs, whole)
+    noise = np.zeros_like(obs)
+    act(Net.of(parts), obs, noise, 0, whole, np.zeros_like(whole))
     for rows in (slice(0, 1), slice(3, 4), slice(5, 42), slice(64, 96)):
         part = np.empty((rows.stop - rows.start, 22), np.float32)
-        Actor(parts, slice(0, 22), len(part)).mean(obs[rows], part)
+        act(Net.of(parts), obs[rows], noise[rows], 0, part, np.zeros_like(part))
         assert (part == whole[rows]).all(), rows

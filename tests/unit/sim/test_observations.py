@@ -4,7 +4,8 @@ import pytest
 from q1pipe import rotations
 from q1pipe.config import NoiseCfg
 from q1pipe.sim import observations
-from q1pipe.sim.observations import Layout, observe
+from q1pipe.sim.kernels import observe
+from q1pipe.sim.observations import Layout
 
 
 @pytest.fixture
@@ -18,7 +19,7 @@ def see(layout):
 
     def see(step):
         out = np.full((1, layout.critic_dim), np.nan, np.float32)
-        observe(step, layout, out)
+        observe(step, np.array([0]), out)
         assert np.isfinite(out).all()
         return {name: out[0, columns] for name, columns in layout.slices.items()}
 
@@ -85,18 +86,18 @@ def test_the_reference_is_the_frame_that_comes(make_step, see):
 def test_anchor_ori_is_the_reference_in_the_robots_frame(make_step, see, about):
     step = make_step()
     # both turned by the same heading; the reference then leans by 90° about its own x
-    step.state.body_quat_w[0, step.anchor] = about("z", 90)
+    step.state.body_quat_w[0, step.robot.anchor] = about("z", 90)
     # z90 · x90: columns in the world are (0, 1, 0), (0, 0, 1), (1, 0, 0)
-    step.ahead.body_quat_w[0, step.anchor] = np.array([0.5, 0.5, 0.5, 0.5])
+    step.ahead.body_quat_w[0, step.robot.anchor] = np.array([0.5, 0.5, 0.5, 0.5])
     # seen from the robot: R_x(90°) = [1 0 0; 0 0 -1; 0 1 0], its first two columns row by row
     assert see(step)["anchor_ori"] == pytest.approx([1, 0, 0, 0, 0, 1], abs=1e-6)
 
 
 def test_anchor_pos_is_in_the_robots_frame(make_step, see, about):
     step = make_step()
-    step.state.body_quat_w[0, step.anchor] = about("z", 90)
-    step.state.body_pos_w[0, step.anchor] = [1, 1, 1]
-    step.ahead.body_pos_w[0, step.anchor] = [1, 3, 1.5]  # 2 m ahead of a robot that faces +y
+    step.state.body_quat_w[0, step.robot.anchor] = about("z", 90)
+    step.state.body_pos_w[0, step.robot.anchor] = [1, 1, 1]
+    step.ahead.body_pos_w[0, step.robot.anchor] = [1, 3, 1.5]  # 2 m ahead of a robot that faces +y
     assert see(step)["anchor_pos"] == pytest.approx([2, 0, 0.5], abs=1e-6)
 
 
@@ -132,10 +133,19 @@ def test_bodies_are_seen_from_the_anchor(make_step, see, about):
     seen = see(step)
     positions, orientations = seen["body_pos"].reshape(12, 3), seen["body_ori"].reshape(12, 6)
     assert positions[4] == pytest.approx([0, 1, 1], abs=1e-6)
-    assert positions[step.anchor] == pytest.approx([0, 0, 0], abs=1e-6)
+    assert positions[step.robot.anchor] == pytest.approx([0, 0, 0], abs=1e-6)
     # R_z(90°) = [0 -1 0; 1 0 0; 0 0 1]
     assert orientations[4] == pytest.approx([0, -1, 1, 0, 0, 0], abs=1e-6)
-    assert orientations[step.anchor] == pytest.approx([1, 0, 0, 1, 0, 0], abs=1e-6)
+    assert orientations[step.robot.anchor] == pytest.approx([1, 0, 0, 1, 0, 0], abs=1e-6)
     # a body that leans about the world's x, which is minus the y of a robot that faces +y: R_y(-90°)
     step.state.body_quat_w[0, 4] = rotations.mul(about("x", 90), about("z", 90))
     assert see(step)["body_ori"][24:30] == pytest.approx([0, 0, 0, 1, 1, 0], abs=1e-6)
+
+
+def test_only_some_robots_are_observed(make_step, layout):
+    step = make_step(3)
+    step.state.joint_vel[:] = np.arange(3)[:, None]
+    out = np.full((3, layout.row_dim), -1, np.float32)
+    observe(step, np.array([2, 0]), out)
+    assert out[:, layout.slices["joint_vel"]].tolist() == [[0] * 22, [-1] * 22, [2] * 22]
+    assert (out[:, layout.critic_dim :] == -1).all()

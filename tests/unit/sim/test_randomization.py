@@ -5,18 +5,17 @@ import pytest
 from q1pipe import rotations
 from q1pipe.config import RobotCfg, TerminationCfg, TrainCfg
 from q1pipe.robot import Robot
+from q1pipe.sim import kernels
+from q1pipe.sim.env import Episodes
+from q1pipe.sim.kernels import Cause, Purpose, start_frames
 from q1pipe.sim.physics import Physics
 from q1pipe.sim.randomization import (
-    Purpose,
-    push,
+    Ranges,
     randomize_domain,
-    reset_states,
-    sample_starts,
-    steps_to_first_push,
     time_limits,
     uniform,
 )
-from q1pipe.sim.reference import Reference
+from q1pipe.sim.reference import Reference, RobotConstants
 
 MANY = np.arange(4000)
 
@@ -113,12 +112,14 @@ def test_the_domain_reaches_the_physics(robot, cfg):
     qpos = robot.qpos(pos, np.tile([1.0, 0, 0, 0], (2, 1)), np.tile(robot.default_joint_pos, (2, 1)))
     qvel = np.zeros((2, robot.model.nv))
     com = physics.batch.bind("subtree_com")
-    physics.write(np.arange(2), qpos, qvel)
+    physics.renew(np.arange(2))
+    physics.qpos[:], physics.qvel[:] = qpos, qvel
     physics.forward(np.arange(2))
     expected = 0.05 * robot.model.body_mass[robot.anchor] / robot.model.body_subtreemass[robot.root]
     assert (com[1] - com[0])[robot.root] == pytest.approx([0, expected, 0], abs=1e-9)
     qvel[:, 1] = 0.6
-    physics.write(np.arange(2), qpos, qvel)
+    physics.renew(np.arange(2))
+    physics.qpos[:], physics.qvel[:] = qpos, qvel
     foot = list(robot.tracked).index(robot.feet[0])
     for _ in range(8):
         physics.control_step(np.tile(robot.default_joint_pos, (2, 1)).astype(np.float32))
@@ -126,20 +127,37 @@ def test_the_domain_reaches_the_physics(robot, cfg):
     assert slipped[1] < -0.02
 
 
+def episodes(n, number):
+    episodes = Episodes.zeros(n, 22)
+    episodes.number[:] = number
+    return episodes
+
+
 def test_starts(cfg):
-    probs = np.array([0, 0, 1.0, 0])
-    frames = sample_starts(cfg, MANY, np.zeros(4000, int), probs, 201)
+    probs, at = np.array([0, 0, 1.0, 0]), np.arange(201)
+    frames = start_frames(Ranges.of(cfg, 1), MANY, episodes(4000, 0), MANY, probs, at)
     assert (frames == 0).mean() == pytest.approx(cfg.reset.from_start, abs=0.03)
     sampled = frames[frames > 0]
     assert sampled.min() == 100
     assert sampled.max() == 149
-    again = sample_starts(cfg, MANY, np.ones(4000, int), probs, 201)
+    again = start_frames(Ranges.of(cfg, 1), MANY, episodes(4000, 1), MANY, probs, at)
     assert (frames != again).mean() > 0.9
+    some = start_frames(Ranges.of(cfg, 1), MANY, episodes(4000, 0), MANY[[17, 3]], probs, np.minimum(at, 120))
+    assert some.tolist() == np.minimum(frames[[17, 3]], 120).tolist()  # nothing follows frame 121
+
+
+def reset_states(robot, reference, cfg, env_ids, frames):
+    """What `reset_state` writes for each environment's first episode."""
+    qpos, qvel = np.zeros((len(frames), robot.model.nq)), np.zeros((len(frames), robot.model.nv))
+    for i, env_id, frame in zip(range(len(frames)), env_ids, frames, strict=True):
+        constants = RobotConstants.of(robot)
+        kernels.reset_state(Ranges.of(cfg, 1), reference.starts, constants, env_id, 0, frame, qpos[i], qvel[i])
+    return qpos, qvel
 
 
 def test_resets_are_the_reference_plus_noise(robot, reference, cfg, clip):
     frames = np.full(4000, 120)
-    qpos, qvel = reset_states(robot, reference, cfg, MANY, np.zeros(4000, int), frames)
+    qpos, qvel = reset_states(robot, reference, cfg, MANY, frames)
 
     def extent(values):
         return np.abs(values).max(axis=0)
@@ -170,20 +188,21 @@ def test_resets_are_the_reference_plus_noise(robot, reference, cfg, clip):
 
 def test_reset_joints_stay_inside_the_soft_limits_unless_the_reference_does_not(robot, reference, cfg):
     low, high = robot.soft_limits.T
-    reference.joint_pos = np.tile(high, (2, 1)).astype(np.float32)
-    reference.joint_pos[1] = low - 0.01
+    joint_pos = np.stack([high, low - 0.01]).astype(np.float32)
+    reference.starts = reference.starts._replace(joint_pos=joint_pos)
     n = 500
     for frame, inner, outer in ((0, np.minimum, high), (1, np.maximum, low - 0.01)):
-        qpos, _ = reset_states(robot, reference, cfg, np.arange(n), np.zeros(n, int), np.full(n, frame))
+        qpos, _ = reset_states(robot, reference, cfg, np.arange(n), np.full(n, frame))
         joints = qpos[:, robot.qpos_adr]
         assert inner(joints, outer) == pytest.approx(joints, abs=1e-6)
         assert np.abs(joints - outer).max() > 0.09
 
 
 def test_without_noise_a_reset_is_the_reference(robot, reference, still, clip):
-    qpos, qvel = reset_states(robot, reference, still, np.arange(2), np.zeros(2, int), np.array([0, 77]))
+    qpos, qvel = reset_states(robot, reference, still, np.arange(2), np.array([0, 77]))
     physics = Physics(robot, still, 2)
-    physics.write(np.arange(2), qpos, qvel)
+    physics.renew(np.arange(2))
+    physics.qpos[:], physics.qvel[:] = qpos, qvel
     physics.forward(np.arange(2))
     rows = robot.tracked - 1
     assert physics.state.body_pos_w == pytest.approx(clip.body_pos_w[[0, 77]][:, rows], abs=1e-5)
@@ -199,10 +218,19 @@ def test_pushes_add_velocity_in_the_world(robot, cfg):
     qpos = np.tile(robot.model.qpos0, (n, 1))
     qpos[:, 3:7] = 0.5  # x -> y -> z -> x
     qvel = np.full((n, robot.model.nv), 0.25)
-    physics.write(ids, qpos, qvel)
-    steps = push(physics, ids[1:], cfg, ids[1:], np.zeros(n - 1, int))
+    physics.renew(ids)
+    physics.qpos[:], physics.qvel[:] = qpos, qvel
+    e = episodes(n, 0)
+    e.until_push[:] = 1
+    e.until_push[0], e.cause[1] = 2, Cause.TILT  # not yet, not any more
+    changed, ended = kernels.disturb(physics.simulated, Ranges.of(cfg, 1), ids, False, e)
+    assert changed.tolist() == ids[2:].tolist()
+    assert not len(ended)
+    assert e.until_push[:2].tolist() == [1, 0]
+    assert e.pushes.tolist() == [0, 0] + [1] * (n - 2)
+    steps = e.until_push[2:]
     change = physics.qvel - qvel
-    assert not change[0].any()
+    assert not change[:2].any()
     assert not change[:, 6:].any()
     assert np.abs(change[:, :3]).max(axis=0) == pytest.approx([0.5, 0.5, 0.2], rel=0.01)
     in_world = rotations.rotate(physics.qpos[:, 3:7], change[:, 3:6])
@@ -212,7 +240,7 @@ def test_pushes_add_velocity_in_the_world(robot, cfg):
 
 
 def test_first_pushes_come_within_the_interval(cfg):
-    steps = steps_to_first_push(cfg, MANY, np.zeros(4000, int))
+    steps = np.array([kernels.first_push(Ranges.of(cfg, 1), env_id, 0) for env_id in MANY])
     assert 50 <= steps.min() <= 52
     assert 148 <= steps.max() <= 150
 

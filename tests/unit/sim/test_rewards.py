@@ -3,18 +3,19 @@ import pytest
 
 from q1pipe.config import RewardCfg
 from q1pipe.sim import rewards
-from q1pipe.sim.rewards import REWARD_TERMS, reward_terms
+from q1pipe.sim.rewards import REWARD_TERMS, Weights, reward_terms
 
 CFG = RewardCfg()
 
 
 def value(name, step, cfg=CFG):
-    return float(REWARD_TERMS[name](step, cfg)[0])
+    column = REWARD_TERMS.index(name)
+    return float(total(step, cfg)[0, column] / Weights.of(cfg).weight[column])
 
 
 def total(step, cfg=CFG):
     out = np.zeros((len(step.action), 9), np.float32)
-    reward_terms(step, cfg, out)
+    reward_terms(step, Weights.of(cfg), out)
     return out
 
 
@@ -39,17 +40,17 @@ def test_perfect_tracking_is_worth_five(make_step):
 
 def test_root_pos_is_the_anchors_world_error(make_step):
     step = make_step()
-    step.ref.body_pos_w[0, step.anchor] = [0.3, 0, 0]  # one σ
-    step.ref.body_pos_w[0, step.anchor - 1] = [9, 9, 9]  # another body does not count
+    step.ref.body_pos_w[0, step.robot.anchor] = [0.3, 0, 0]  # one σ
+    step.ref.body_pos_w[0, step.robot.anchor - 1] = [9, 9, 9]  # another body does not count
     assert value("root_pos", step) == pytest.approx(np.exp(-1))
-    step.state.body_pos_w[0, step.anchor] = [0.3, 0.4, 0.3]  # ‖(0, −0.4, −0.3)‖² = 0.25
+    step.state.body_pos_w[0, step.robot.anchor] = [0.3, 0.4, 0.3]  # ‖(0, −0.4, −0.3)‖² = 0.25
     assert value("root_pos", step) == pytest.approx(np.exp(-0.25 / 0.09), rel=1e-5)
 
 
 def test_root_ori_is_the_anchors_angle(make_step, about):
     step = make_step()
-    step.ref.body_quat_w[0, step.anchor] = -about("y", 30)  # q and −q are the same orientation
-    step.state.body_quat_w[0, step.anchor] = about("y", -15)
+    step.ref.body_quat_w[0, step.robot.anchor] = -about("y", 30)  # q and −q are the same orientation
+    step.state.body_quat_w[0, step.robot.anchor] = about("y", -15)
     assert value("root_ori", step) == pytest.approx(np.exp(-((np.pi / 4 / 0.4) ** 2)), rel=1e-4)
 
 
@@ -104,7 +105,7 @@ def test_joint_limit_sums_what_is_beyond_the_soft_limits(make_step, robot):
 def test_self_collision_is_one_above_ten_newton(make_step):
     step = make_step(2)
     step.state.self_contact[:] = [10, 10.1]
-    assert rewards.self_collision(step, CFG).tolist() == [0, 1]
+    assert total(step)[:, 8].tolist() == [0, -10]
     assert total(step)[:, 8].tolist() == [0, -10]
 
 

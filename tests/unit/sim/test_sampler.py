@@ -2,8 +2,14 @@ import numpy as np
 import pytest
 
 from q1pipe.config import ResetCfg
-from q1pipe.sim.sampler import AdaptiveSampler, bin_count, bin_of, start_frames
+from q1pipe.sim.kernels import frame_in_bins
+from q1pipe.sim.sampler import AdaptiveSampler, bin_count, bin_of
 from q1pipe.sim.terminations import Cause
+
+
+def start_frames(u_bin, u_within, bin_probs, frames):
+    return np.array([frame_in_bins(*u, bin_probs, frames) for u in zip(u_bin, u_within, strict=True)])
+
 
 CFG = ResetCfg(uniform=0.1, adapt_rate=0.5)
 

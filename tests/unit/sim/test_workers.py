@@ -15,7 +15,7 @@ import pytest
 
 from q1pipe.config import PolicyCfg, RobotCfg, TrainCfg
 from q1pipe.errors import Q1Error
-from q1pipe.sim.actor import Actor, parameters
+from q1pipe.sim.actor import Net, act, parameters
 from q1pipe.sim.env import StepBuffers, TrackingEnv
 from q1pipe.sim.observations import Layout
 from q1pipe.sim.workers import WorkerError, WorkerPool, _limit_sending
@@ -104,14 +104,15 @@ def test_workers_that_act_take_the_same_steps_as_when_they_are_told_each_action(
             assert (other[name] == array).all(), name
 
     first = results[0]
-    actor, mean = Actor({n: np.float32(x) for n, x in policy.items()}, slice(0, 22), ENVS), np.zeros((ENVS, 22), "f")
+    net, mean = Net.of({name: np.float32(x) for name, x in policy.items()}), np.zeros((ENVS, 22), "f")
     env, out = TrackingEnv(robot, clip, busy, np.arange(ENVS)), StepBuffers.zeros(ENVS, layout)
     env.reset_all(out)
     for t in range(STEPS):
-        actor.mean(out.rows[:, : layout.actor_dim] + np.float32(noise[t]), mean)
+        taken = np.float32(sample[t])
+        act(net, out.rows, np.float32(noise[t]), 0, mean, taken)
         assert (first["means"][t] == mean).all()
-        assert (first["actions"][t] == np.float32(sample[t]) + mean).all()
-        env.step(first["actions"][t], out)
+        assert (first["actions"][t] == taken).all()
+        env.step(taken, out)
         assert (first["rows"][t + 1] == out.rows).all()
 
 
