@@ -82,7 +82,7 @@ def mlp(width: int, hidden: Sequence[int], out: int) -> nn.Sequential:
     sizes = [width, *hidden, out]
     layers: list[nn.Module] = []
     for i, (a, b) in enumerate(zip(sizes, sizes[1:], strict=False)):
-        layers += [nn.Linear(a, b)] + ([nn.ELU()] if i < len(sizes) - 2 else [])
+        layers += [nn.Linear(a, b)] + ([nn.ELU(inplace=True)] if i < len(sizes) - 2 else [])
     return nn.Sequential(*layers)
 
 

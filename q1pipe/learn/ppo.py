@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -40,7 +43,7 @@ class Ppo:
 
     def update(self, batch: Batch) -> dict[str, float]:
         """Epochs of mini-batches over one rollout; means of STATISTICS over the mini-batches."""
-        cfg, actor, critic = self.cfg, list(self.policy.parameters()), list(self.critic.parameters())
+        cfg, actor = self.cfg, list(self.policy.parameters())
         # One shuffle, then slices, as rsl_rl: mini-batches are contiguous views and every epoch sees the same ones.
         order = torch.randperm(len(batch.values), generator=self.generator, device=self.generator.device)
         old = log_prob(batch.actions, batch.means, batch.log_std)
@@ -48,29 +51,37 @@ class Ppo:
         columns += [old, batch.values, batch.returns, batch.advantages]
         minis = list(zip(*(x.index_select(0, order).chunk(self.mini_batches) for x in columns), strict=True))
         sums = torch.zeros(len(self.STATISTICS), device=order.device)
-        for step, mini in enumerate(minis * cfg.epochs):
-            obs, offset, critic_obs, actions, old_mean, old_log_prob, old_values, returns, advantages = mini
-            with self.autocast():
-                mean, values = self.policy.mean(obs, offset), self.critic.value(critic_obs)
-            log_std = self.policy.log_std
-            with torch.no_grad():
-                divergence = kl(old_mean, batch.log_std, mean, log_std).mean()
-            if step > 0:  # the first mini-batch is still at the policy that collected: its KL is rounding
-                self.adapt(float(divergence))  # the one wait for the device per mini-batch
+        with side_by_side(order.device) as beside:
+            for step, mini in enumerate(minis * cfg.epochs):
+                obs, offset, critic_obs, actions, old_mean, old_log_prob, old_values, returns, advantages = mini
+                self.optimizer.zero_grad(set_to_none=True)
+                value_loss = beside(self.learn_values, critic_obs, old_values, returns)
+                with self.autocast():
+                    mean = self.policy.mean(obs, offset)
+                log_std = self.policy.log_std
+                with torch.no_grad():
+                    divergence = kl(old_mean, batch.log_std, mean, log_std).mean()
+                if step > 0:  # the first mini-batch is still at the policy that collected: its KL is rounding
+                    self.adapt(float(divergence))  # the one wait for the device per mini-batch
 
-            ratio = torch.exp(log_prob(actions, mean, log_std) - old_log_prob)
-            surrogate = clipped_surrogate(ratio, advantages, cfg.clip)
-            value_loss = clipped_value_loss(values, old_values, returns, cfg.clip)
-            spread = entropy(log_std)
-            self.optimizer.zero_grad(set_to_none=True)
-            (surrogate + cfg.value_loss * value_loss - cfg.entropy * spread).backward()
-            # Each network has its own norm: early value errors must not shrink the actor's step.
-            nn.utils.clip_grad_norm_(actor, cfg.max_grad_norm)
-            nn.utils.clip_grad_norm_(critic, cfg.max_grad_norm)
-            self.optimizer.step()
-            sums += torch.stack((divergence, value_loss, surrogate, spread)).detach()
+                ratio = torch.exp(log_prob(actions, mean, log_std) - old_log_prob)
+                surrogate, spread = clipped_surrogate(ratio, advantages, cfg.clip), entropy(log_std)
+                (surrogate - cfg.entropy * spread).backward()
+                # Each network has its own norm: early value errors must not shrink the actor's step.
+                nn.utils.clip_grad_norm_(actor, cfg.max_grad_norm)
+                sums += torch.stack((divergence, value_loss(), surrogate, spread)).detach()
+                self.optimizer.step()
         means = (sums / (len(minis) * cfg.epochs)).tolist()
         return dict(zip(self.STATISTICS, means, strict=True))
+
+    def learn_values(self, critic_obs: Tensor, old_values: Tensor, returns: Tensor) -> Tensor:
+        """Gradients of the critic on a mini-batch; its loss."""
+        with self.autocast():
+            values = self.critic.value(critic_obs)
+        value_loss = clipped_value_loss(values, old_values, returns, self.cfg.clip)
+        (self.cfg.value_loss * value_loss).backward()
+        nn.utils.clip_grad_norm_(self.critic.parameters(), self.cfg.max_grad_norm)
+        return value_loss.detach()
 
     def adapt(self, divergence: float) -> None:
         """Move the learning rate so that a mini-batch's KL stays within a factor of two of the target."""
@@ -85,6 +96,29 @@ class Ppo:
         self.lr = lr
         for group in self.optimizer.param_groups:
             group["lr"] = lr
+
+
+@contextmanager
+def side_by_side(device: torch.device) -> Iterator[Callable[..., Callable[[], Tensor]]]:
+    """Computing one thing beside another: called with a function and its arguments, gives a function for its result.
+
+    On a CPU each has half of the cores: two small networks share them better than the parts of one. Elsewhere what is
+    asked for is computed at once; the device does not make anybody wait.
+    """
+    threads = torch.get_num_threads()
+    if device.type != "cpu" or threads < 2:
+        yield lambda function, *args: partial(_given, function(*args))
+        return
+    torch.set_num_threads(threads // 2)
+    try:
+        with ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(threads - threads // 2,)) as other:
+            yield lambda function, *args: other.submit(function, *args).result
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _given(result: Tensor) -> Tensor:
+    return result
 
 
 def clipped_surrogate(ratio: Tensor, advantages: Tensor, clip: float) -> Tensor:

@@ -160,7 +160,7 @@ def memory(device: str, folder: Path) -> Any:
 
     os.environ["STANDIN_NPU_MEMORY"] = str(int(0.9 * peak))
     trainer = go(target, folder / "short", cfg, Kept)
-    os.environ["STANDIN_NPU_MEMORY"] = str(int(0.5 * peak))
+    os.environ["STANDIN_NPU_MEMORY"] = str(int(0.7 * peak))
     findings = []
     try:
         go(target, folder / "little", cfg)
