@@ -1,4 +1,4 @@
-"""The only quaternion formulas: wxyz, batched over leading axes, in the dtype that comes in.
+"""The quaternion formulas, but for `sim.kernels`: wxyz, batched over leading axes, in the dtype that comes in.
 
 Every function broadcasts its leading axes. Quaternions are unit length unless a docstring says otherwise.
 """
@@ -23,16 +23,6 @@ def mul(a: Array, b: Array) -> Array:
     return out
 
 
-def mul_each(a: Array, b: Array) -> Array:
-    """Products of one rotation with several, as `mul` with a[..., None, :] but cheaper. (..., 4), (..., n, 4)."""
-    w, x, y, z = a[..., 0], a[..., 1], a[..., 2], a[..., 3]
-    rows = np.empty((*a.shape[:-1], 4, 4), a.dtype)  # a row per component of b
-    for i, row in enumerate(((w, x, y, z), (-x, w, z, -y), (-y, -z, w, x), (-z, y, -x, w))):
-        for j, component in enumerate(row):
-            rows[..., i, j] = component
-    return b @ rows
-
-
 def conj(q: Array) -> Array:
     """Inverse rotation. (..., 4)."""
     return q * np.array([1, -1, -1, -1], q.dtype)
@@ -48,16 +38,6 @@ def rotate_inv(q: Array, v: Array) -> Array:
     """Rotate v by the inverse of q: world to body, where q is the body's orientation. (..., 3)."""
     t = 2 * cross(v, q[..., 1:])
     return v + q[..., :1] * t + cross(t, q[..., 1:])
-
-
-def rotate_each(q: Array, v: Array) -> Array:
-    """Rotate several vectors by one rotation, as `rotate` with q[..., None, :] but cheaper. (..., 4), (..., n, 3)."""
-    return v @ np.swapaxes(to_matrix(q), -1, -2)
-
-
-def rotate_each_inv(q: Array, v: Array) -> Array:
-    """Rotate several vectors by the inverse of one rotation. (..., 4), (..., n, 3) -> (..., n, 3)."""
-    return v @ to_matrix(q)
 
 
 def cross(a: Array, b: Array) -> Array:
@@ -103,38 +83,6 @@ def to_matrix(q: Array) -> Array:
     out[..., 1, 0], out[..., 1, 1], out[..., 1, 2] = 2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)
     out[..., 2, 0], out[..., 2, 1], out[..., 2, 2] = 2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)
     return out
-
-
-def up(q: Array) -> Array:
-    """World z in the rotated frame: the last row of the rotation matrix. (..., 4) -> (..., 3)."""
-    w, x, y, z = q[..., 0], q[..., 1], q[..., 2], q[..., 3]
-    return np.stack([2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)], axis=-1)
-
-
-def six(q: Array) -> Array:
-    """First two columns of the rotation matrix, row-major: r00 r01 r10 r11 r20 r21. (..., 4) -> (..., 6)."""
-    w, x, y, z = q[..., 0], q[..., 1], q[..., 2], q[..., 3]
-    out = np.empty((*q.shape[:-1], 6), q.dtype)
-    out[..., 0], out[..., 1] = 1 - 2 * (y * y + z * z), 2 * (x * y - w * z)
-    out[..., 2], out[..., 3] = 2 * (x * y + w * z), 1 - 2 * (x * x + z * z)
-    out[..., 4], out[..., 5] = 2 * (x * z - w * y), 2 * (y * z + w * x)
-    return out
-
-
-def from_euler(roll: Array, pitch: Array, yaw: Array) -> Array:
-    """R_z(yaw) · R_y(pitch) · R_x(roll), rad. (...) -> (..., 4)."""
-    cr, sr = np.cos(roll / 2), np.sin(roll / 2)
-    cp, sp = np.cos(pitch / 2), np.sin(pitch / 2)
-    cy, sy = np.cos(yaw / 2), np.sin(yaw / 2)
-    return np.stack(
-        [
-            cr * cp * cy + sr * sp * sy,
-            sr * cp * cy - cr * sp * sy,
-            cr * sp * cy + sr * cp * sy,
-            cr * cp * sy - sr * sp * cy,
-        ],
-        axis=-1,
-    )
 
 
 def exp(v: Array) -> Array:

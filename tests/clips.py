@@ -5,12 +5,18 @@ from __future__ import annotations
 import mujoco
 import numpy as np
 from numpy.typing import NDArray
+from scipy.spatial.transform import Rotation
 
 from q1pipe import rotations
 from q1pipe.motion.clip import Clip, from_poses
 from q1pipe.robot import Robot
 
 FPS = 50
+
+
+def euler(roll: NDArray, pitch: NDArray, yaw: NDArray) -> NDArray:
+    """R_z(yaw) · R_y(pitch) · R_x(roll), rad. (...) -> (..., 4)."""
+    return Rotation.from_euler("xyz", np.stack([roll, pitch, yaw], axis=-1)).as_quat(scalar_first=True)
 
 
 def poses(robot: Robot, frames: int = 200) -> tuple[NDArray, NDArray, NDArray]:
@@ -26,8 +32,8 @@ def poses(robot: Robot, frames: int = 200) -> tuple[NDArray, NDArray, NDArray]:
     x = np.clip((t - 0.5) / 2.5, 0, 1)
     s = x * x * (3 - 2 * x)
     zero = np.zeros(frames)
-    pitch = rotations.from_euler(zero, -np.pi / 2 * (1 - s), zero)
-    quat = rotations.mul(rotations.from_euler(zero, zero, 0.4 * s), pitch)
+    pitch = euler(zero, -np.pi / 2 * (1 - s), zero)
+    quat = rotations.mul(euler(zero, zero, 0.4 * s), pitch)
     pos = np.stack([0.3 * s, 0.1 * s, zero], axis=1)
     data = mujoco.MjData(robot.model)
     for k, qpos in enumerate(robot.qpos(pos, quat, joint_pos)):

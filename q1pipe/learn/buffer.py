@@ -35,7 +35,7 @@ def bytes_needed(cfg: TrainCfg, shape: Shape) -> int:
     samples, hidden = cfg.steps_per_env * cfg.num_envs, sum(cfg.policy.hidden)
     kept = 2 * shape.critic + shape.actor + 3 * shape.action + 16  # of a step: the rollout, and what is made of it
     shuffled = shape.critic + shape.actor + 3 * shape.action + 4
-    activations = 2 * hidden + 8 * hidden / cfg.ppo.mini_batches  # the critic's over all, both's with gradients
+    activations = 2 * hidden + 8 * hidden / cfg.ppo.mini_batches  # the critic's over all, each one's with gradients
     widths = [shape.critic, *cfg.policy.hidden, shape.action]
     parameters = 2 * 6 * sum((a + 1) * b for a, b in itertools.pairwise(widths))  # gradients, moments, temporaries
     return int(4 * (samples * (kept + shuffled + activations) + parameters)) + LIBRARIES

@@ -71,7 +71,6 @@ class Episodes(NamedTuple):
         pushes: (n,) pushes so far, over all episodes.
         cause: (n,) cause of the end, where the mode leaves ended episodes alone.
         action: (n, J) last action, float32.
-        previous_action: (n, J) the one before.
     """
 
     number: NDArray[np.int64]
@@ -83,7 +82,6 @@ class Episodes(NamedTuple):
     pushes: NDArray[np.int64]
     cause: NDArray[np.int8]
     action: Floats
-    previous_action: Floats
 
     @classmethod
     def zeros(cls, num_envs: int, joints: int) -> Episodes:
@@ -98,7 +96,6 @@ class Episodes(NamedTuple):
             np.zeros(n, np.intp),
             np.zeros(n, np.int64),
             np.zeros(n, np.int8),
-            np.zeros((n, joints), np.float32),
             np.zeros((n, joints), np.float32),
         )
 
@@ -151,7 +148,7 @@ class TrackingEnv:
         if mode != "nominal":
             self.encoder_offset[:] = randomize_domain(self.physics, cfg, self.env_ids)
         self._weights, self._limits = Weights.of(cfg.reward), Limits.of(robot, cfg.termination)
-        self._ranges = Ranges.of(cfg, cfg.randomization.push if mode != "nominal" else 0)
+        self._ranges = Ranges.of(cfg, cfg.randomization.push if mode != "nominal" else 0.0)
         self._rows = np.arange(n)
         self._target = np.zeros((n, joints), np.float32)
         now, next_ = (self.reference.at(self.episodes.frame) for _ in range(2))
@@ -163,7 +160,7 @@ class TrackingEnv:
             rel_quat_w=np.empty_like(now.body_quat_w),
             ahead=next_,
             action=self.episodes.action,
-            previous_action=self.episodes.previous_action,
+            previous_action=np.zeros_like(self.episodes.action),
             joint_zero=self.encoder_offset,
             unstable=self.physics.unstable,
         )
@@ -191,7 +188,7 @@ class TrackingEnv:
     def step(self, actions: Floats, out: StepBuffers) -> None:
         """Advance by one control step, given actions (n, J), and write the results."""
         e, view = self.episodes, self.view
-        kernels.aim(actions, view.robot, self.encoder_offset, e, self._target)
+        kernels.aim(actions, view, self._target)
         self.physics.control_step(self._target)
         self.view = view = view._replace(ref=view.ahead, ahead=view.ref)  # what was a frame ahead is here now
         table, following = self.reference.table, self.reference.following
@@ -212,7 +209,8 @@ class TrackingEnv:
 
     def save(self) -> dict[str, NDArray[Any]]:
         """All that the next step depends on, a row per environment, but for what the seed tells."""
-        return {"physics": self.physics.save(), **self.episodes._asdict()}
+        episodes = {name: array.copy() for name, array in self.episodes._asdict().items()}
+        return {"physics": self.physics.save(), **episodes}
 
     def load(self, state: dict[str, NDArray[Any]], out: StepBuffers) -> None:
         """Go on from a saved state, bit for bit. Writes observations."""
@@ -240,6 +238,8 @@ class TrackingEnv:
             frames = kernels.start_frames(self._ranges, self.env_ids, e, ids, self.bin_probs, starts.at)
         elif frames is None:
             frames = np.zeros(len(ids), np.intp)
+        elif not ((frames >= 0) & (frames < self.reference.frames)).all():
+            raise IndexError(f"start frames {frames} of a clip with {self.reference.frames} frames")
         self.physics.renew(ids)
         robot, simulated = self.view.robot, self.physics.simulated
         kernels.begin(self._ranges, starts, robot, self.encoder_offset, self.env_ids, ids, frames, e, simulated)

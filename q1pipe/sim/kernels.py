@@ -2,18 +2,20 @@
 
 Array by array, numpy took a sixth of collection: after each step of the physics nothing of it is in the processor's
 caches, and every call costs some 10 µs before it does anything. Here each environment is worked out by itself, so its
-results depend neither on the others nor on their number. Arithmetic is float64.
+results depend neither on the others nor on their number. Arithmetic is float64, but for actions and targets, which
+are float32 on the robot.
 
-One file, because numba compiles a kernel anew when its own file changes, not when another does: `rotations` has the
-same quaternion formulas for arrays. What the columns are called is in the tables of `observations`, `rewards` and
-`terminations`; kernels write them in the order of these tables.
+What the columns are called is in the tables of `observations`, `rewards` and `terminations`; kernels write them in the
+order of these tables. `rotations` has the same quaternion formulas for arrays; they are wxyz, of unit length.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable
 from enum import IntEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -36,8 +38,14 @@ Vector = tuple[float, float, float]
 Quaternion = tuple[float, float, float, float]
 
 
+# Of all that kernels are made of: numba looks at the file of a kernel alone, not at those of what it calls, and takes
+# the fields of a NamedTuple for what they were
+_SOURCES = hashlib.sha256(b"".join(p.read_bytes() for p in sorted(Path(__file__).parent.glob("*.py")))).hexdigest()[:12]
+
+
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile at the first call; kept in __pycache__, or the user's cache, where one of them can be written to."""
+    function.__qualname__ += f"-{_SOURCES}"  # part of the name of the file that it is kept in
     try:
         return njit(cache=True, error_model="numpy")(function)
     except RuntimeError:  # "no locator available": each process compiles for itself
@@ -216,12 +224,13 @@ def _height(xpos: Array, xquat: Array, geoms: Geoms, g: int) -> Any:
 
 
 @compiled
-def aim(actions: Floats, robot: RobotConstants, joint_zero: Floats, e: Episodes, target: Floats) -> None:
+def aim(actions: Floats, s: Step, target: Floats) -> None:
     """Take actions (n, J) as the last ones and write the position targets that they mean, (n, J) rad."""
+    robot, joint_zero = s.robot, s.joint_zero
     for i in range(len(actions)):
         for j in range(actions.shape[1]):
-            e.previous_action[i, j] = e.action[i, j]
-            e.action[i, j] = actions[i, j]
+            s.previous_action[i, j] = s.action[i, j]
+            s.action[i, j] = actions[i, j]
             target[i, j] = robot.default_joint_pos[j] + robot.action_scale[j] * actions[i, j] - joint_zero[i, j]
 
 
@@ -242,6 +251,7 @@ def judge(
     """
     n, reward_col = len(e.frame), out.final_obs.shape[1]
     at_end, late, running = np.empty(n, np.bool_), np.empty(n, np.bool_), np.empty(n, np.bool_)
+    cause, ids, cut = np.empty(n, np.int8), np.empty(n, np.intp), 0
     for i in range(n):
         running[i] = e.cause[i] == Cause.NONE
         e.frame[i] = following[e.frame[i]]
@@ -250,16 +260,14 @@ def judge(
         late[i] = e.length[i] >= e.limit[i]
     look_up(table, following[e.frame], np.arange(n), s.ahead)
     relative(s.ref, s.state, s.robot.anchor, s.rel_pos_w, s.rel_quat_w)
-    causes(s, limits, at_end, late, out.cause)
+    causes(s, limits, at_end, late, cause)
     rewards(s, weights, out.terms)
-    cut = 0
-    ids = np.empty(n, np.intp)
     for i in range(n):
         reward = np.float32(0)
         for term in range(out.terms.shape[1]):
             reward += out.terms[i, term]
         if running[i]:
-            e.cause[i] = out.cause[i]
+            e.cause[i] = cause[i]
             e.total[i] += reward
         truncated = e.cause[i] >= Cause.MOTION_END
         if truncated and running[i]:
@@ -421,7 +429,7 @@ def begin(
         env_ids: (n,) global numbers of the environments.
         ids: which begin, (k,).
         frames: (k,) reference frames that they begin at.
-        e: where the environments are in their episodes; `number` and `limit` are read only.
+        e: where the environments are in their episodes; `number` is only read, `limit` is the caller's.
         simulated: `qpos` and `qvel` are written.
     """
     for k, i in enumerate(ids):
@@ -534,6 +542,7 @@ def departures(s: Step, tilt_z: bool, out: Array) -> None:
 
 @compiled
 def _departure(s: Step, i: int, tilt_z: bool, out: Array) -> None:
+    """`departures` of one robot, (2 + K)."""
     state, ref, anchor = s.state, s.ref, s.robot.anchor
     out[0] = abs(ref.body_pos_w[i, anchor, 2] - state.body_pos_w[i, anchor, 2])
     up, ref_up = _up(_quaternion(state.body_quat_w[i, anchor])), _up(_quaternion(ref.body_quat_w[i, anchor]))
@@ -708,21 +717,25 @@ def _put6(to: Floats, at: int, v: tuple[float, ...]) -> int:
 
 @compiled
 def _quaternion(q: Floats) -> Quaternion:
+    """A row of an array, (4)."""
     return np.float64(q[0]), np.float64(q[1]), np.float64(q[2]), np.float64(q[3])
 
 
 @compiled
 def _difference(a: Floats, b: Floats) -> Vector:
+    """a − b of two rows, (3)."""
     return np.float64(a[0]) - b[0], np.float64(a[1]) - b[1], np.float64(a[2]) - b[2]
 
 
 @compiled
 def _vector(v: Array) -> Vector:
+    """A row of an array, (3)."""
     return np.float64(v[0]), np.float64(v[1]), np.float64(v[2])
 
 
 @compiled
 def _squared(v: Vector) -> float:
+    """‖v‖²."""
     return v[0] * v[0] + v[1] * v[1] + v[2] * v[2]
 
 
@@ -737,6 +750,7 @@ def _mean_squared(a: Floats, b: Floats) -> float:
 
 @compiled
 def _mul(a: Quaternion, b: Quaternion) -> Quaternion:
+    """Hamilton product: first rotate by b, then by a."""
     aw, ax, ay, az = a
     bw, bx, by, bz = b
     return (
@@ -749,16 +763,19 @@ def _mul(a: Quaternion, b: Quaternion) -> Quaternion:
 
 @compiled
 def _conj(q: Quaternion) -> Quaternion:
+    """Inverse rotation."""
     return q[0], -q[1], -q[2], -q[3]
 
 
 @compiled
 def _cross(a: Vector, b: Vector) -> Vector:
+    """Vector product."""
     return a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]
 
 
 @compiled
 def _rotate(q: Quaternion, v: Vector) -> Vector:
+    """Rotate v by q."""
     w, axis = q[0], (q[1], q[2], q[3])
     x, y, z = _cross(axis, v)
     t = (2 * x, 2 * y, 2 * z)

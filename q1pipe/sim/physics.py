@@ -87,8 +87,9 @@ class Physics:
         self.num_envs = num_envs
         self.substeps = cfg.substeps
         self.batch = Batch(model, num_envs, nthread)
-        self.qpos, self.qvel, self.ctrl = (self.batch.bind(name) for name in ("qpos", "qvel", "ctrl"))
+        self.ctrl = self.batch.bind("ctrl")
         self.simulated = kernels.Simulated(*(self.batch.bind(name) for name in kernels.Simulated._fields))
+        self.qpos, self.qvel = self.simulated.qpos, self.simulated.qvel
         watched = watched_bodies(robot, cfg)
         self._places = kernels.Places(
             robot.qpos_adr,

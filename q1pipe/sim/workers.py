@@ -507,19 +507,24 @@ def _load(
         env_ids = np.arange(mine.start, mine.stop)
         return TrackingEnv(robot, reference, cfg, env_ids, mode, threads) if len(env_ids) else None
 
-    _load_kernels(environment(slice(0, min(2, cfg.num_envs))), views)
+    share = max(envs.stop - envs.start for of_worker in shares for envs in of_worker)
+    _load_kernels(environment(slice(0, min(2, share))), views)
     return lambda worker, pipe: _work(pipe, views, shares[worker], environment)
 
 
 def _load_kernels(env: TrackingEnv | None, views: dict[str, Array]) -> None:
     """Do once what workers do, or each of them would spend half a second on loading what is compiled.
 
-    With two environments: arrays of one alone are laid out in another way, which would be compiled for by itself.
+    With two environments, where workers have more: the arrays of a single one are laid out in another way, which is
+    compiled for by itself.
     """
     if env:
-        lengths = dict.fromkeys(views, 1) | {"rows": 2} | {name: None for name in views if name.startswith(POLICY)}
-        scratch = {name: np.ones_like(view[: lengths[name]]) for name, view in views.items()}
-        commands = _commands(env, scratch, slice(0, env.num_envs))
+        n, scratch = slice(0, env.num_envs), {}
+        for name, view in views.items():
+            if not name.startswith(REFERENCE):
+                whole = name.startswith(POLICY) or view.ndim == 1
+                scratch[name] = np.ones_like(view if whole else view[: 2 if name == "rows" else 1, n])
+        commands = _commands(env, scratch, n)
         commands["reset"](None)
         commands["play"](None) if "play" in commands else commands["step"](0)
 

@@ -1,6 +1,8 @@
 """Losses by hand, the learning rate, and that an update goes where the advantages point."""
 
 import math
+from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 import torch
@@ -8,7 +10,7 @@ import torch
 from q1pipe.config import PolicyCfg, PpoCfg
 from q1pipe.learn.buffer import Batch
 from q1pipe.learn.policy import Critic, Policy, Shape
-from q1pipe.learn.ppo import Ppo, clipped_surrogate, clipped_value_loss
+from q1pipe.learn.ppo import Ppo, clipped_surrogate, clipped_value_loss, side_by_side
 
 SHAPE = Shape(actor=4, critic=5, action=2, reference=0)
 
@@ -116,3 +118,42 @@ def test_update_is_reproducible_and_float32():
         states.append([p.detach().clone() for p in learner.policy.parameters()])
         assert all(p.dtype == torch.float32 for p in [*learner.policy.parameters(), *learner.critic.parameters()])
     assert all(torch.equal(a, b) for a, b in zip(*states, strict=True))
+
+
+@pytest.fixture
+def four_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(4)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("fails", ["", "here", "there"])
+def test_two_things_share_the_cores_and_leave_them_as_they_were(four_threads: None, fails: str):
+    def there() -> int:
+        if fails == "there":
+            raise RuntimeError(fails)
+        return torch.get_num_threads()
+
+    with suppress(RuntimeError), side_by_side(torch.device("cpu")) as beside:
+        other = beside(there)
+        assert torch.get_num_threads() == 2
+        if fails == "here":
+            raise RuntimeError(fails)
+        assert other() == 2
+        assert not fails
+    assert torch.get_num_threads() == 4
+
+
+@pytest.mark.parametrize("bf16", [False, True])
+def test_side_by_side_or_one_after_the_other_an_update_is_the_same(four_threads: None, bf16: bool):
+    learned = []
+    for threads in (1, 2):  # with one, nothing is beside anything
+        torch.set_num_threads(threads)
+        learner = ppo(epochs=2, mini_batches=2)
+        learner.bf16 = bf16
+        losses = learner.update(batch_of(learner))
+        parameters = [*learner.policy.parameters(), *learner.critic.parameters()]
+        learned.append([losses, *(x.detach().clone() for x in parameters)])
+    assert learned[0][0] == learned[1][0]
+    assert all(torch.equal(a, b) for a, b in zip(learned[0][1:], learned[1][1:], strict=True))

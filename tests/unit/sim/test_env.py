@@ -250,6 +250,7 @@ def test_what_each_mode_randomises(make, clip, cfg, robot):
         env.episodes.until_push[:] = 1
         env.step(env.episodes.action, StepBuffers.zeros(4, env.layout))
         assert env.episodes.pushes.sum() == pushes[mode], mode
+        assert (env.episodes.until_push == 1).all() == (mode == "nominal")
 
 
 def test_the_encoders_offset_is_read_and_acted_on(make, standing, still, robot):

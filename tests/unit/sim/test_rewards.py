@@ -106,7 +106,6 @@ def test_self_collision_is_one_above_ten_newton(make_step):
     step = make_step(2)
     step.state.self_contact[:] = [10, 10.1]
     assert total(step)[:, 8].tolist() == [0, -10]
-    assert total(step)[:, 8].tolist() == [0, -10]
 
 
 def test_weights_come_from_the_config(make_step):

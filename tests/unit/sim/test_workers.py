@@ -468,3 +468,38 @@ def _alive(pid):
         return False
     status = Path(f"/proc/{pid}/status")
     return not (status.exists() and "State:\tZ" in status.read_text())
+
+
+COMPILED = """
+import sys
+import numpy as np
+from q1pipe.config import PolicyCfg, RobotCfg, TrainCfg
+from q1pipe.motion.clip import Clip
+from q1pipe.robot import Robot
+from q1pipe.sim import kernels
+from q1pipe.sim.env import TrackingEnv
+from q1pipe.sim.observations import Layout
+from q1pipe.sim.reference import tables
+from q1pipe.sim.workers import REFERENCE, _commands, _load_kernels, shared_fields
+
+robot, clip = Robot.load(RobotCfg()), Clip.load(sys.argv[1])
+of_all = [kernel for kernel in vars(kernels).values() if hasattr(kernel, "signatures")]
+for share in (1, 5):
+    cfg = TrainCfg(num_envs=share, num_workers=1, policy=PolicyCfg(hidden=(8,)))
+    reference = tables(clip, robot, cfg)
+    fields = shared_fields(Layout.of(robot), len(robot.joint_names), 4, share, 3, reference, (8,))
+    views = {name: np.ones(field.shape, field.dtype) for name, field in fields.items()}
+    _load_kernels(TrackingEnv(robot, clip, cfg, np.arange(min(2, share))), views)
+    known = [len(kernel.signatures) for kernel in of_all]
+    commands = _commands(TrackingEnv(robot, reference, cfg, np.arange(share)), views, slice(0, share))
+    commands["reset"](None)
+    commands["play"](None)
+    print(sum(known), sum(len(kernel.signatures) for kernel in of_all))
+"""
+
+
+def test_what_workers_need_is_compiled_before_they_are_forked(motion):
+    """Else each of them would do it for itself. Once for one environment, and once for any other number."""
+    done = subprocess.run([sys.executable, "-c", COMPILED, motion], capture_output=True, text=True, check=True)
+    (one, after_one), (more, after_more) = (map(int, line.split()) for line in done.stdout.splitlines())
+    assert 10 < one == after_one < more == after_more
