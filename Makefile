@@ -23,7 +23,7 @@ run: $(INSTALLED)
 	$(BIN)/snakemake results/getUp/eval.json --cores $(CORES) --configfile config/laptop.yaml
 
 test: $(INSTALLED)
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -m "not slow" --numprocesses 2 --dist loadfile
 
 test-slow: $(INSTALLED)
 	$(BIN)/python -m pytest -m slow

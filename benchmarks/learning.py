@@ -17,7 +17,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.common import ROOT, laptop, train_run
+from benchmarks.common import ROOT, laptop, prepare, train_run
 from benchmarks.curves import svg
 from q1pipe import cores
 from q1pipe.config import merged
@@ -54,6 +54,7 @@ def trained(variant: str, seed: int, iterations: int | None) -> dict[str, Any]:
     budget = {"max_iterations": iterations} if iterations else {}
     sections = laptop(**merged(VARIANTS[variant], {"seed": seed}, budget))
     folder = ROOT / "results" / "benchmarks" / variant.replace(" ", "-") / f"seed-{seed}"
+    prepare(folder, sections)
     return train_run(folder, sections, cores.available())
 
 

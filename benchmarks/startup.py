@@ -2,8 +2,8 @@
 
     python -m benchmarks.startup
 
-From the start of the process to its first iteration, less that iteration, and the proportional set size of all its
-processes after it.
+From the start of the process that trains to its first iteration, less that iteration, and the proportional set size of
+all its processes after it.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from pathlib import Path
 
 import psutil
 
-from benchmarks.common import full, train_run
+from benchmarks.common import full, prepare, train_run
 
 ROUNDS, WORKERS = 3, 32
 
 
 def one(folder: Path) -> tuple[float, float]:
     """Seconds to the first iteration, and GB of all processes after it."""
+    prepare(folder, full())
     begin = time.monotonic()
     process = psutil.Popen([sys.executable, "-m", "benchmarks.startup", str(folder)], stdout=subprocess.DEVNULL)
     try:

@@ -233,8 +233,6 @@ class WorkerPool:
             shares = [[part[i] for part in self._shares] for i in range(num_workers)]
             with _worker_environment():
                 self._forks.start(context, theirs, _load, (block, shared, robot_cfg, cfg, shares, mode, threads))
-            self._await_birth()
-            self._answers()
         except BaseException:
             self.close()
             raise
@@ -319,8 +317,11 @@ class WorkerPool:
         """Send a worker what may be more than its pipe takes before it reads.
 
         Raises:
-            Q1Error: it does not read.
+            Q1Error: it does not read, or could not be started.
         """
+        if not self._processes:  # waited for here, not when they are started: the learner has much to load meanwhile
+            self._await_birth()
+            self._answers()
         try:
             self._pipes[worker].send(message)
         except BlockingIOError:

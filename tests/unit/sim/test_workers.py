@@ -237,6 +237,7 @@ def test_a_worker_that_loops_is_named_with_where_it_is(pool, monkeypatch):
 def test_a_worker_that_does_not_read_what_it_is_sent_is_named(pool):
     """A state that is more than the pipe takes."""
     with pool(2) as p:
+        p.reset()
         pid = p._processes[0].pid
         _limit_sending(p._pipes[0], 1)
         os.kill(pid, signal.SIGSTOP)
@@ -248,8 +249,9 @@ def test_a_worker_that_does_not_read_what_it_is_sent_is_named(pool):
 
 def test_workers_that_cannot_be_started_are_named(pool, monkeypatch, capfd):
     monkeypatch.setattr("q1pipe.sim.workers._load", os._exit)  # with arguments that are none of its own
-    with pytest.raises(Q1Error, match=r"process that the workers are forked from — died with exit code 1"):
-        pool(2)
+    said = r"process that the workers are forked from — died with exit code 1"
+    with pytest.raises(Q1Error, match=said), pool(2) as p:
+        p.reset()
     assert "TypeError" in capfd.readouterr().err
 
 
@@ -257,8 +259,9 @@ def test_workers_that_do_not_come_are_not_awaited_for_ever(pool, monkeypatch):
     monkeypatch.setattr("q1pipe.sim.workers.START_PATIENCE", 1.0)
     monkeypatch.setattr("q1pipe.sim.workers.GOODBYE", 0.1)
     monkeypatch.setattr("q1pipe.sim.workers._load", Endless())
-    with pytest.raises(Q1Error, match=r"process that the workers are forked from — has not forked them for 2 s"):
-        pool(2)
+    said = r"process that the workers are forked from — has not forked them for 2 s"
+    with pytest.raises(Q1Error, match=said), pool(2) as p:
+        p.reset()
     assert not multiprocessing.active_children()
 
 
