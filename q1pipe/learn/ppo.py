@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -51,7 +52,7 @@ class Ppo:
         columns += [old, batch.values, batch.returns, batch.advantages]
         minis = list(zip(*(x.index_select(0, order).chunk(self.mini_batches) for x in columns), strict=True))
         sums = torch.zeros(len(self.STATISTICS), device=order.device)
-        with side_by_side(order.device) as beside:
+        with without_denormals(), side_by_side(order.device) as beside:
             for step, mini in enumerate(minis * cfg.epochs):
                 obs, offset, critic_obs, actions, old_mean, old_log_prob, old_values, returns, advantages = mini
                 self.optimizer.zero_grad(set_to_none=True)
@@ -96,6 +97,20 @@ class Ppo:
         self.lr = lr
         for group in self.optimizer.param_groups:
             group["lr"] = lr
+
+
+@contextmanager
+def without_denormals() -> Iterator[None]:
+    """What is below 1e-38 is 0 meanwhile, also for threads that begin: a CPU takes a hundred times as long for it.
+
+    With it, the critic's part of an update of the laptop configuration took 14 ms instead of 5.
+    """
+    np.finfo(np.float32), np.finfo(np.float64)  # which warn where they are first looked up in between
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(False)
 
 
 @contextmanager

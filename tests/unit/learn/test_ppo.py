@@ -10,7 +10,7 @@ import torch
 from q1pipe.config import PolicyCfg, PpoCfg
 from q1pipe.learn.buffer import Batch
 from q1pipe.learn.policy import Critic, Policy, Shape
-from q1pipe.learn.ppo import Ppo, clipped_surrogate, clipped_value_loss, side_by_side
+from q1pipe.learn.ppo import Ppo, clipped_surrogate, clipped_value_loss, side_by_side, without_denormals
 
 SHAPE = Shape(actor=4, critic=5, action=2, reference=0)
 
@@ -157,3 +157,10 @@ def test_side_by_side_or_one_after_the_other_an_update_is_the_same(four_threads:
         learned.append([losses, *(x.detach().clone() for x in parameters)])
     assert learned[0][0] == learned[1][0]
     assert all(torch.equal(a, b) for a, b in zip(learned[0][1:], learned[1][1:], strict=True))
+
+
+def test_updates_do_not_compute_with_what_is_nearly_nothing(four_threads: None):
+    tiny, one = torch.tensor([1e-40]), torch.ones(1)
+    with without_denormals(), side_by_side(torch.device("cpu")) as beside:
+        assert (tiny * one).item() == beside(torch.mul, tiny, one)().item() == 0
+    assert (tiny * one).item() > 0
