@@ -74,7 +74,7 @@ class Normalizer(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """x (…, width) in units of its own spread."""
-        return (x - self.mean) / self.spread()
+        return (x - self.mean).div_(self.spread())  # in place: without room for yet another copy of a rollout
 
 
 def mlp(width: int, hidden: Sequence[int], out: int) -> nn.Sequential:
@@ -120,9 +120,13 @@ class Policy(nn.Module):
 
     def features(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         """What the network sees, (N, actor), and what is added to its output, (N, action)."""
+        return self.normalizer(obs), self.offset(obs)
+
+    def offset(self, obs: Tensor) -> Tensor:
+        """The action that targets the reference's joint positions, (N, action); 0 without the skip connection."""
         first = self.shape.reference
         reference = obs[..., first : first + self.shape.action]
-        return self.normalizer(obs), (reference - self.default_joint_pos) * self.skip_gain
+        return (reference - self.default_joint_pos) * self.skip_gain
 
     def mean(self, x: Tensor, offset: Tensor) -> Tensor:
         """Mean action (N, action) from `features`."""

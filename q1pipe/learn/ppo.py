@@ -55,7 +55,9 @@ class Ppo:
         with without_denormals(), side_by_side(order.device) as beside:
             for step, mini in enumerate(minis * cfg.epochs):
                 obs, offset, critic_obs, actions, old_mean, old_log_prob, old_values, returns, advantages = mini
-                self.optimizer.zero_grad(set_to_none=True)
+                for group in self.optimizer.param_groups:  # zero_grad does no more, but takes ten times as long
+                    for parameter in group["params"]:
+                        parameter.grad = None
                 value_loss = beside(self.learn_values, critic_obs, old_values, returns)
                 with self.autocast():
                     mean = self.policy.mean(obs, offset)

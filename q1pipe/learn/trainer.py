@@ -54,7 +54,7 @@ class Pool(Protocol):
     ep_len: Array  # (T, N) int32
     ep_ret: Array  # (T, N) float32
     actions: Array  # (T, N, J) float32
-    noise: Array  # (T, N, actor) float32, where the workers act
+    noise: Array  # (T, N, actor) float32, where the workers act: what is added to observations, then what they see
     means: Array  # (T, N, J) float32, where the workers act
     policy: dict[str, Array]  # `Policy.parts`, where the workers act; else empty
     bin_probs: Array  # (bins,) float64
@@ -335,26 +335,33 @@ class Trainer:
         sample = torch.randn(roll.actions.shape, generator=self.generator, device=self.device)
         sample.mul_(torch.exp(policy.log_std))
         if self.pool.policy:
-            self.play(noise, sample)
+            seen = self.play(noise, sample)
+            observed = noise.add_(roll.rows[:-1, :, : policy.shape.actor])
+            offset = policy.offset(observed)
         else:
             self.drive(noise, sample)
-        observed = roll.rows[:-1, :, : policy.shape.actor] + noise
-        seen = policy.features(observed)
+            observed = noise.add_(roll.rows[:-1, :, : policy.shape.actor])
+            seen, offset = policy.features(observed)
         policy.normalizer.update(observed.flatten(0, 1))
-        return seen
+        return seen, offset
 
     def begin_rollout(self) -> None:
         """Where the iteration starts, on the device."""
         if not self.pool.policy:
             self.rollout.rows[0].copy_(torch.from_numpy(self.pool.rows[0]))
 
-    def play(self, noise: Tensor, sample: Tensor) -> None:
-        """Let the workers act, each by itself: told each action, all wait for the slowest and for the learner."""
+    def play(self, noise: Tensor, sample: Tensor) -> Tensor:
+        """Let the workers act, each by itself: told each action, all wait for the slowest and for the learner.
+
+        Returns:
+            What the network saw, (T, N, actor).
+        """
         pool = self.pool
         for name, values in self.policy.parts().items():
             pool.policy[name][:] = values
         pool.noise[:], pool.actions[:] = noise, sample
         pool.play()
+        return torch.from_numpy(pool.noise)
 
     def drive(self, noise: Tensor, sample: Tensor) -> None:
         """Steps of every part in turn: the device computes the actions of one while the workers step the others.

@@ -68,7 +68,7 @@ def act(net: Net, rows: Floats, noise: Floats, reference: int, means: Floats, ac
     Args:
         net: the policy.
         rows: (n, actor or more) observations.
-        noise: (n, actor) to add to them.
+        noise: (n, actor) to add to them; what the network sees, normalised, is written here.
         reference: first of the J columns with the reference's joint positions.
         means: where to write.
         actions: how far each action is from its mean.
@@ -76,10 +76,11 @@ def act(net: Net, rows: Floats, noise: Floats, reference: int, means: Floats, ac
     n, width = noise.shape
     for first in range(0, n, BLOCK):
         count = min(BLOCK, n - first)
-        x = np.zeros((BLOCK, width), np.float32)
+        seen, x = np.empty((BLOCK, width), np.float32), np.zeros((BLOCK, width), np.float32)
         for i in range(count):
             for c in range(width):
-                x[i, c] = (rows[first + i, c] + noise[first + i, c] - net.mean[c]) / net.spread[c]
+                seen[i, c] = rows[first + i, c] + noise[first + i, c]
+                x[i, c] = noise[first + i, c] = (seen[i, c] - net.mean[c]) / net.spread[c]
         for layer in range(len(net.weights)):
             x = np.dot(x, net.weights[layer].T)
             x += net.biases[layer]
@@ -87,8 +88,7 @@ def act(net: Net, rows: Floats, noise: Floats, reference: int, means: Floats, ac
                 _elu(x.reshape(-1))
         for i in range(count):
             for j in range(means.shape[1]):
-                at = rows[first + i, reference + j] + noise[first + i, reference + j]
-                mean = (at - net.default[j]) * net.gain[j] + x[i, j]
+                mean = (seen[i, reference + j] - net.default[j]) * net.gain[j] + x[i, j]
                 means[first + i, j] = mean
                 actions[first + i, j] += mean
 

@@ -145,7 +145,8 @@ class WorkerPool:
         ep_len: (T, N) int32, control steps of the episode, this one included.
         ep_ret: (T, N) float32, its rewards.
         actions: (T, N, J) float32, written by the learner before each step; before `play`, what is added to the mean.
-        noise: (T, N, actor) float32, with `acts`: added to the actor's observation, written before `play`.
+        noise: (T, N, actor) float32, with `acts`: before `play`, what is added to the actor's observation; after it,
+            what the network saw.
         means: (T, N, J) float32, with `acts`: mean actions.
         policy: with `acts`: arrays of `actor.parameters`, written before `play`.
         bin_probs: (bins,) float64, start distribution of mode "train", written by the learner.

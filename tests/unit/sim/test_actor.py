@@ -30,7 +30,10 @@ def test_actions_are_those_of_the_torch_policy(policy):
     rows, noise = 5 + 3 * rng.standard_normal((70, 12), np.float32), rng.standard_normal((70, 9), np.float32)
     apart, means = rng.standard_normal((70, 3), np.float32), np.empty((70, 3), np.float32)
     actions = apart.copy()
-    act(Net.of(parts), rows, noise, 2, means, actions)
+    seen = noise.copy()
+    act(Net.of(parts), rows, seen, 2, means, actions)
+    normalised = policy.normalizer(torch.from_numpy(rows[:, :9] + noise)).numpy()
+    assert (seen == normalised).all()
     expected = policy(torch.from_numpy(rows[:, :9] + noise)).detach().numpy()
     assert np.abs(expected).max() > 1
     np.testing.assert_allclose(means, expected, rtol=0, atol=1e-5)
@@ -50,8 +53,8 @@ def test_an_action_does_not_depend_on_the_other_environments_of_the_worker():
     parts = {name: rng.normal(0, 0.1, shape).astype("f") for name, shape in parameters(119, (256, 64), 22).items()}
     obs, whole = rng.standard_normal((100, 119), np.float32), np.empty((100, 22), np.float32)
     noise = np.zeros_like(obs)
-    act(Net.of(parts), obs, noise, 0, whole, np.zeros_like(whole))
+    act(Net.of(parts), obs, noise.copy(), 0, whole, np.zeros_like(whole))
     for rows in (slice(0, 1), slice(3, 4), slice(5, 42), slice(64, 96)):
         part = np.empty((rows.stop - rows.start, 22), np.float32)
-        act(Net.of(parts), obs[rows], noise[rows], 0, part, np.zeros_like(part))
+        act(Net.of(parts), obs[rows], noise[rows].copy(), 0, part, np.zeros_like(part))
         assert (part == whole[rows]).all(), rows
