@@ -383,7 +383,12 @@ def reset_state(
     qpos: Array,
     qvel: Array,
 ) -> None:
-    """Write the reference's state at a frame, plus noise: qpos (nq,), qvel (nv,); see `randomization.reset_states`."""
+    """Write the reference's state at a frame, plus noise: qpos (nq,), qvel (nv,).
+
+    Orientation noise turns the robot about the world's axes through its root. Joints stay inside their soft limits,
+    except where the reference itself is beyond them. A geom may still be below the floor: see
+    `Physics.lift_out_of_floor`.
+    """
     key, root, noise = _key(ranges.seed, Purpose.RESET, env_id, episode), reference.root[frame], np.empty(6)
     for c in range(2):
         qpos[c] = root[c] + _around(_draw(key, c), ranges.xy)
