@@ -42,8 +42,8 @@ class Turns(Stopping):
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:
-        """Around the start of the workers, then around each iteration."""
-        done = self.entered - 1  # iterations
+        """Around the start of the workers, around the first reset, then around each iteration."""
+        done = self.entered - 2  # iterations
         if done >= 0 and done % self.iterations == 0:
             self.wait(done)
         self.entered += 1
