@@ -202,6 +202,7 @@ def test_stopped_while_a_worker_does_not_take_the_checkpoint(stage: Stage, monke
 
     class Stuck(WorkerPool):
         def load_state(self, state: dict[str, np.ndarray]) -> None:
+            self.reset()  # until when there may be no process yet
             os.kill(self._processes[0].pid, signal.SIGSTOP)
             threading.Timer(1.5, os.kill, (os.getpid(), signal.SIGTERM)).start()
             super().load_state(state)
