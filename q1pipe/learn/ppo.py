@@ -44,7 +44,7 @@ class Ppo:
 
     def update(self, batch: Batch) -> dict[str, float]:
         """Epochs of mini-batches over one rollout; means of STATISTICS over the mini-batches."""
-        cfg, actor = self.cfg, list(self.policy.parameters())
+        cfg, actor, critic = self.cfg, list(self.policy.parameters()), list(self.critic.parameters())
         # One shuffle, then slices, as rsl_rl: mini-batches are contiguous views and every epoch sees the same ones.
         order = torch.randperm(len(batch.values), generator=self.generator, device=self.generator.device)
         old = log_prob(batch.actions, batch.means, batch.log_std)
@@ -55,9 +55,11 @@ class Ppo:
         with without_denormals(), side_by_side(order.device) as beside:
             for step, mini in enumerate(minis * cfg.epochs):
                 obs, offset, critic_obs, actions, old_mean, old_log_prob, old_values, returns, advantages = mini
-                for group in self.optimizer.param_groups:  # zero_grad does no more, but takes ten times as long
-                    for parameter in group["params"]:
-                        parameter.grad = None
+                for parameter in (
+                    *actor,
+                    *critic,
+                ):  # zero_grad does no more, but takes ten times as long
+                    parameter.grad = None
                 value_loss = beside(self.learn_values, critic_obs, old_values, returns)
                 with self.autocast():
                     mean = self.policy.mean(obs, offset)
@@ -120,11 +122,11 @@ def side_by_side(device: torch.device) -> Iterator[Callable[..., Callable[[], Te
     """Computing one thing beside another: called with a function and its arguments, gives a function for its result.
 
     On a CPU each has half of the cores: two small networks share them better than the parts of one. Elsewhere what is
-    asked for is computed at once; the device does not make anybody wait.
+    asked for is computed when its result is.
     """
     threads = torch.get_num_threads()
     if device.type != "cpu" or threads < 2:
-        yield lambda function, *args: partial(_given, function(*args))
+        yield partial
         return
     torch.set_num_threads(threads // 2)
     try:
@@ -132,10 +134,6 @@ def side_by_side(device: torch.device) -> Iterator[Callable[..., Callable[[], Te
             yield lambda function, *args: other.submit(function, *args).result
     finally:
         torch.set_num_threads(threads)
-
-
-def _given(result: Tensor) -> Tensor:
-    return result
 
 
 def clipped_surrogate(ratio: Tensor, advantages: Tensor, clip: float) -> Tensor:

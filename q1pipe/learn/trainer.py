@@ -334,14 +334,11 @@ class Trainer:
         noise.mul_(2).sub_(1).mul_(self.noise)
         sample = torch.randn(roll.actions.shape, generator=self.generator, device=self.device)
         sample.mul_(torch.exp(policy.log_std))
-        if self.pool.policy:
-            seen = self.play(noise, sample)
-            observed = noise.add_(roll.rows[:-1, :, : policy.shape.actor])
-            offset = policy.offset(observed)
-        else:
-            self.drive(noise, sample)
-            observed = noise.add_(roll.rows[:-1, :, : policy.shape.actor])
-            seen, offset = policy.features(observed)
+        acted = self.pool.policy  # by the workers, who leave what the network saw
+        self.play(noise, sample) if acted else self.drive(noise, sample)
+        observed = noise.add_(roll.rows[:-1, :, : policy.shape.actor])
+        seen = torch.from_numpy(self.pool.noise) if acted else policy.normalizer(observed)
+        offset = policy.offset(observed)
         policy.normalizer.update(observed.flatten(0, 1))
         return seen, offset
 
@@ -350,18 +347,13 @@ class Trainer:
         if not self.pool.policy:
             self.rollout.rows[0].copy_(torch.from_numpy(self.pool.rows[0]))
 
-    def play(self, noise: Tensor, sample: Tensor) -> Tensor:
-        """Let the workers act, each by itself: told each action, all wait for the slowest and for the learner.
-
-        Returns:
-            What the network saw, (T, N, actor).
-        """
+    def play(self, noise: Tensor, sample: Tensor) -> None:
+        """Let the workers act, each by itself: told each action, all wait for the slowest and for the learner."""
         pool = self.pool
         for name, values in self.policy.parts().items():
             pool.policy[name][:] = values
         pool.noise[:], pool.actions[:] = noise, sample
         pool.play()
-        return torch.from_numpy(pool.noise)
 
     def drive(self, noise: Tensor, sample: Tensor) -> None:
         """Steps of every part in turn: the device computes the actions of one while the workers step the others.

@@ -505,44 +505,39 @@ def _load(
     for view in reference.values():
         view.flags.writeable = False  # it is everyone's
 
-    def environment(mine: slice) -> TrackingEnv | None:
-        env_ids = np.arange(mine.start, mine.stop)
-        return TrackingEnv(robot, reference, cfg, env_ids, mode, threads) if len(env_ids) else None
+    def environment(mine: slice) -> TrackingEnv:
+        return TrackingEnv(robot, reference, cfg, np.arange(mine.start, mine.stop), mode, threads)
 
     share = max(envs.stop - envs.start for of_worker in shares for envs in of_worker)
     _load_kernels(environment(slice(0, min(2, share))), views)
     return lambda worker, pipe: _work(pipe, views, shares[worker], environment)
 
 
-def _load_kernels(env: TrackingEnv | None, views: dict[str, Array]) -> None:
+def _load_kernels(env: TrackingEnv, views: dict[str, Array]) -> None:
     """Do once what workers do, or each of them would spend half a second on loading what is compiled.
 
     With two environments, where workers have more: the arrays of a single one are laid out in another way, which is
     compiled for by itself.
     """
-    if env:
-        n, scratch = slice(0, env.num_envs), {}
-        for name, view in views.items():
-            if not name.startswith(REFERENCE):
-                whole = name.startswith(POLICY) or view.ndim == 1
-                scratch[name] = np.ones_like(view if whole else view[: 2 if name == "rows" else 1, n])
-        commands = _commands(env, scratch, n)
-        commands["reset"](None)
-        commands["play"](None) if "play" in commands else commands["step"](0)
+    n, scratch = slice(0, env.num_envs), {}
+    for name, view in views.items():
+        if not name.startswith(REFERENCE):
+            whole = name.startswith(POLICY) or view.ndim == 1
+            scratch[name] = np.ones_like(view if whole else view[: 2 if name == "rows" else 1, n])
+    commands = _commands(env, scratch, n)
+    commands["reset"](None)
+    commands["play"](None) if "play" in commands else commands["step"](0)
 
 
 def _work(
-    pipe: Connection, views: dict[str, Array], shares: list[slice], environment: Callable[[slice], TrackingEnv | None]
+    pipe: Connection, views: dict[str, Array], shares: list[slice], environment: Callable[[slice], TrackingEnv]
 ) -> None:
     """A worker: build the environments, then do as told until the pipe ends."""
     faulthandler.register(WHERE, pipe.fileno(), all_threads=False)
     threading.Thread(target=_leave_with_parent, daemon=True).start()
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the parent is gone
         try:
-            commands = []
-            for mine in shares:
-                env = environment(mine)
-                commands.append(_commands(env, views, mine) if env else {})
+            commands = [_commands(environment(mine), views, mine) if mine.start < mine.stop else {} for mine in shares]
             pipe.send(("ready", None))
             while True:
                 name, part, argument = pipe.recv()

@@ -44,17 +44,23 @@ def run(start) -> Run:
     return start(max_iterations=LONG)
 
 
-def kill_a_worker(run: Run) -> str:
-    """Start the workflow and kill a worker of its training: what the workflow says of it."""
+def lose_a_worker(run: Run, number: int, past: int, seconds: float) -> tuple[int, str]:
+    """Start the workflow, send a worker of its training a signal, wait for the end: its pid, what the workflow says."""
     snakemake = run.snakemake()
-    run.train_past(3)
+    run.train_past(past)
     victim = run.pid("worker")
-    os.kill(victim, signal.SIGKILL)
-    code, output = end(snakemake, 20)
+    os.kill(victim, number)
+    code, output = end(snakemake, seconds)
     run.require_nothing_left(1)
     assert code == 1
-    assert f"(pid {victim}) — died with exit code -9 (SIGKILL" in output
     assert (run.run_folder / f"model_{run.iteration}.pt").exists()
+    return victim, output
+
+
+def kill_a_worker(run: Run) -> str:
+    """What the workflow says where a worker of its training is killed."""
+    victim, output = lose_a_worker(run, signal.SIGKILL, past=3, seconds=20)
+    assert f"(pid {victim}) — died with exit code -9 (SIGKILL" in output
     return output
 
 
@@ -186,15 +192,8 @@ def test_ctrl_c_twice(undisturbed: Run, run: Run) -> None:
 
 @pytest.mark.slow
 def test_a_worker_that_hangs_is_named_within_ten_seconds_and_the_run_is_saved(undisturbed: Run, run: Run) -> None:
-    snakemake = run.snakemake()
-    run.train_past(9)
-    worker = run.pid("worker")
-    os.kill(worker, signal.SIGSTOP)
-    code, output = end(snakemake, 30)
-    run.require_nothing_left(1)
-    assert code == 1
+    worker, output = lose_a_worker(run, signal.SIGSTOP, past=9, seconds=30)
     assert re.search(rf"\(pid {worker}\) — has not answered for [789] s; it does not run", output), output
-    assert (run.run_folder / f"model_{run.iteration}.pt").exists()
     goes_on(run, undisturbed)
 
 
