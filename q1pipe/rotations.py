@@ -1,4 +1,4 @@
-"""The quaternion formulas, but for `sim.kernels`: wxyz, batched over leading axes, in the dtype that comes in.
+"""The quaternion formulas, but for `sim.turns`: wxyz, batched over leading axes, in the dtype that comes in.
 
 Every function broadcasts its leading axes. Quaternions are unit length unless a docstring says otherwise.
 """

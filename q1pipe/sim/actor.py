@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from q1pipe.sim.kernels import compiled
+from q1pipe.sim.compiled import compiled
 
 Floats = NDArray[np.float32]
 

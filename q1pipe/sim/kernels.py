@@ -6,21 +6,20 @@ results depend neither on the others nor on their number. Arithmetic is float64,
 are float32 on the robot.
 
 What the columns are called is in the tables of `observations`, `rewards` and `terminations`; kernels write them in the
-order of these tables. `rotations` has the same quaternion formulas for arrays; they are wxyz, of unit length.
+order of these tables.
 """
 
 from __future__ import annotations
 
-import hashlib
 import math
-from collections.abc import Callable
 from enum import IntEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from q1pipe.sim import draws, turns
+from q1pipe.sim.compiled import compiled
 
 if TYPE_CHECKING:
     from q1pipe.sim.env import Episodes, StepBuffers
@@ -34,22 +33,6 @@ Array = NDArray[Any]
 Floats = NDArray[np.float32]
 Bools = NDArray[np.bool_]
 Ids = NDArray[np.intp]
-Vector = tuple[float, float, float]
-Quaternion = tuple[float, float, float, float]
-
-
-# Of all that kernels are made of: numba looks at the file of a kernel alone, not at those of what it calls, and takes
-# the fields of a NamedTuple for what they were
-_SOURCES = hashlib.sha256(b"".join(p.read_bytes() for p in sorted(Path(__file__).parent.glob("*.py")))).hexdigest()[:12]
-
-
-def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile at the first call; kept in __pycache__, or the user's cache, where one of them can be written to."""
-    function.__qualname__ += f"-{_SOURCES}"  # part of the name of the file that it is kept in
-    try:
-        return njit(cache=True, error_model="numpy")(function)
-    except RuntimeError:  # "no locator available": each process compiles for itself
-        return njit(error_model="numpy")(function)
 
 
 class Simulated(NamedTuple):
@@ -112,7 +95,7 @@ def read(simulated: Simulated, places: Places, ids: Ids, stepped: bool, state: R
             for c in range(4):
                 state.body_quat_w[i, b, c] = simulated.xquat[i, body, c]
             # cvel is (angular, linear) in world axes, linear at the robot's centre of mass: move it to the link
-            moved = _cross(_vector(twist), _difference(position, com))
+            moved = turns.cross(turns.vector(twist), turns.difference(position, com))
             for c in range(3):
                 state.body_pos_w[i, b, c] = position[c]
                 state.body_ang_vel_w[i, b, c] = twist[c]
@@ -132,23 +115,28 @@ def read(simulated: Simulated, places: Places, ids: Ids, stepped: bool, state: R
 def count(warning: Array, out: Array) -> None:
     """Write the number of MuJoCo's warnings so far, (n,), from (n, kinds, 2), which ends in them."""
     for i in range(len(out)):
-        out[i] = 0
-        for kind in range(warning.shape[1]):
-            out[i] += warning[i, kind, 1]
+        out[i] = _warnings(warning[i])
+
+
+@compiled
+def _warnings(warning: Array) -> Any:
+    """`count` of one simulation, (kinds, 2)."""
+    total = 0
+    for kind in range(len(warning)):
+        total += warning[kind, 1]
+    return total
 
 
 @compiled
 def broken(simulated: Simulated, warning: Array, before: Array, out: Bools) -> None:
     """Write which simulations had a warning more than before (n,), or have a value that is not finite, (n,)."""
     for i in range(len(out)):
-        total, warnings = 0.0, 0
+        total = 0.0
         for q in simulated.qpos[i]:
             total += q
         for v in simulated.qvel[i]:
             total += v
-        for kind in range(warning.shape[1]):
-            warnings += warning[i, kind, 1]
-        out[i] = warnings > before[i] or not math.isfinite(total)
+        out[i] = _warnings(warning[i]) > before[i] or not math.isfinite(total)
 
 
 class Geoms(NamedTuple):
@@ -206,9 +194,13 @@ def lift(simulated: Simulated, geoms: Geoms, ids: Ids) -> Ids:
 @compiled
 def _height(xpos: Array, xquat: Array, geoms: Geoms, g: int) -> Any:
     """Height of the lowest point of a geom above the floor, m, from body poses (nbody, 3) m and (nbody, 4)."""
-    quat = _quaternion(xquat[geoms.body[g]])
-    z = xpos[geoms.body[g], 2] + _rotate(quat, _vector(geoms.pos[g]))[2]
-    up, box, ellipsoid = _up(_mul(quat, _quaternion(geoms.quat[g]))), geoms.box[g], geoms.ellipsoid[g]
+    quat = turns.of(xquat[geoms.body[g]])
+    z = xpos[geoms.body[g], 2] + turns.rotate(quat, turns.vector(geoms.pos[g]))[2]
+    up, box, ellipsoid = (
+        turns.up(turns.mul(quat, turns.of(geoms.quat[g]))),
+        geoms.box[g],
+        geoms.ellipsoid[g],
+    )
     depth, flattened = geoms.ball[g], 0.0
     for c in range(3):
         depth += abs(up[c]) * box[c]
@@ -299,8 +291,7 @@ def disturb(simulated: Simulated, ranges: Ranges, env_ids: Ids, renew: bool, e: 
             e.until_push[i] -= 1
             due = e.until_push[i] == 0 and e.cause[i] == Cause.NONE
         if due:
-            push(simulated.qpos[i], simulated.qvel[i], ranges, env_ids[i], e.pushes[i])
-            e.until_push[i] = _push_steps(_draw(_key(ranges.seed, Purpose.PUSH, env_ids[i], e.pushes[i]), 6), ranges)
+            e.until_push[i] = push(simulated.qpos[i], simulated.qvel[i], ranges, env_ids[i], e.pushes[i])
             e.pushes[i] += 1
         over = renew and e.cause[i] != Cause.NONE
         if over:
@@ -313,21 +304,22 @@ def disturb(simulated: Simulated, ranges: Ranges, env_ids: Ids, renew: bool, e: 
 
 
 @compiled
-def push(qpos: Array, qvel: Array, ranges: Ranges, env_id: int, count: int) -> None:
-    """Kick the root of a robot, which was kicked so often before."""
-    key, change = _key(ranges.seed, Purpose.PUSH, env_id, count), np.empty(6)
+def push(qpos: Array, qvel: Array, ranges: Ranges, env_id: int, count: int) -> Any:
+    """Kick the root of a robot, which was kicked so often before; returns the control steps until the next time."""
+    key, change = draws.key(ranges.seed, draws.Purpose.PUSH, env_id, count), np.empty(6)
     for c in range(6):
-        change[c] = ranges.push * _around(_draw(key, c), ranges.velocity[c])
-    turn = _rotate(_conj(_quaternion(qpos[3:7])), _vector(change[3:]))  # world -> body frame
+        change[c] = ranges.push * draws.around(draws.draw(key, c), ranges.velocity[c])
+    turn = turns.rotate(turns.conj(turns.of(qpos[3:7])), turns.vector(change[3:]))  # world -> body frame
     for c in range(3):
         qvel[c] += change[c]
         qvel[3 + c] += turn[c]
+    return _push_steps(draws.draw(key, 6), ranges)
 
 
 @compiled
 def first_push(ranges: Ranges, env_id: int, episode: int) -> Any:
     """Control steps from an episode's start to its first push."""
-    return _push_steps(_draw(_key(ranges.seed, Purpose.FIRST_PUSH, env_id, episode), 0), ranges)
+    return _push_steps(draws.draw(draws.key(ranges.seed, draws.Purpose.FIRST_PUSH, env_id, episode), 0), ranges)
 
 
 @compiled
@@ -350,9 +342,9 @@ def start_frames(ranges: Ranges, env_ids: Ids, e: Episodes, ids: Ids, bin_probs:
     """
     out = np.zeros(len(ids), np.intp)
     for k, i in enumerate(ids):
-        key = _key(ranges.seed, Purpose.START, env_ids[i], e.number[i])
-        if _draw(key, 0) >= ranges.from_start:
-            out[k] = frame_in_bins(_draw(key, 1), _draw(key, 2), bin_probs, len(at))
+        key = draws.key(ranges.seed, draws.Purpose.START, env_ids[i], e.number[i])
+        if draws.draw(key, 0) >= ranges.from_start:
+            out[k] = frame_in_bins(draws.draw(key, 1), draws.draw(key, 2), bin_probs, len(at))
         out[k] = at[out[k]]
     return out
 
@@ -389,26 +381,29 @@ def reset_state(
     except where the reference itself is beyond them. A geom may still be below the floor: see
     `Physics.lift_out_of_floor`.
     """
-    key, root, noise = _key(ranges.seed, Purpose.RESET, env_id, episode), reference.root[frame], np.empty(6)
+    key, root, noise = draws.key(ranges.seed, draws.Purpose.RESET, env_id, episode), reference.root[frame], np.empty(6)
     for c in range(2):
-        qpos[c] = root[c] + _around(_draw(key, c), ranges.xy)
-    qpos[2] = root[2] + ranges.z_from + _draw(key, 2) * (ranges.z_to - ranges.z_from)
-    roll, pitch = (_around(_draw(key, 3), ranges.roll_pitch), _around(_draw(key, 4), ranges.roll_pitch))
-    turn = _from_euler(roll, pitch, _around(_draw(key, 5), ranges.yaw))
-    quat = _mul(turn, _quaternion(root[3:7]))
+        qpos[c] = root[c] + draws.around(draws.draw(key, c), ranges.xy)
+    qpos[2] = root[2] + ranges.z_from + draws.draw(key, 2) * (ranges.z_to - ranges.z_from)
+    roll, pitch = (
+        draws.around(draws.draw(key, 3), ranges.roll_pitch),
+        draws.around(draws.draw(key, 4), ranges.roll_pitch),
+    )
+    turn = turns.from_euler(roll, pitch, draws.around(draws.draw(key, 5), ranges.yaw))
+    quat = turns.mul(turn, turns.of(root[3:7]))
     for c in range(4):
         qpos[3 + c] = quat[c]
     for c in range(6):
-        noise[c] = _around(_draw(key, 6 + c), ranges.velocity[c])
+        noise[c] = draws.around(draws.draw(key, 6 + c), ranges.velocity[c])
     angular = (root[10] + noise[3], root[11] + noise[4], root[12] + noise[5])
-    turning = _rotate(_conj(quat), angular)  # world -> body frame
+    turning = turns.rotate(turns.conj(quat), angular)  # world -> body frame
     for c in range(3):
         qvel[c] = root[7 + c] + noise[c]
         qvel[3 + c] = turning[c]
     for j in range(len(robot.qpos_adr)):
         q = np.float64(reference.joint_pos[frame, j])
         low, high = min(robot.soft_limits[j, 0], q), max(robot.soft_limits[j, 1], q)
-        qpos[robot.qpos_adr[j]] = min(max(q + _around(_draw(key, 12 + j), ranges.joint), low), high)
+        qpos[robot.qpos_adr[j]] = min(max(q + draws.around(draws.draw(key, 12 + j), ranges.joint), low), high)
         qvel[robot.qvel_adr[j]] = reference.joint_vel[frame, j]
 
 
@@ -449,57 +444,6 @@ def begin(
 
 
 @compiled
-def uniform(seed: np.uint64, purpose: int, env_ids: Ids, count: Ids, out: Array) -> None:
-    """Write uniform numbers in [0, 1), (n, width); see `randomization.uniform`."""
-    for i in range(len(out)):
-        key = _key(seed, purpose, env_ids[i], count[i])
-        for column in range(out.shape[1]):
-            out[i, column] = _draw(key, column)
-
-
-_GOLDEN, _ONE = np.uint64(0x9E3779B97F4A7C15), np.uint64(1)
-
-
-class Purpose(IntEnum):
-    """What random numbers are for; numbers of different purposes are independent."""
-
-    DOMAIN = 1
-    START = 2
-    RESET = 3
-    FIRST_PUSH = 4
-    PUSH = 5
-    FIRST_LIMIT = 6
-
-
-@compiled
-def _key(seed: np.uint64, purpose: int, env_id: int, count: int) -> np.uint64:
-    """What a series of numbers depends on, as one word."""
-    key = _mix(seed + _GOLDEN * np.uint64(purpose))
-    key = _mix(key + _GOLDEN * (np.uint64(env_id) + _ONE))
-    return _mix(key + _GOLDEN * (np.uint64(count) + _ONE))
-
-
-@compiled
-def _draw(key: np.uint64, column: int) -> float:
-    """A number of a series, in [0, 1)."""
-    return np.float64(_mix(key + _GOLDEN * np.uint64(column + 1)) >> np.uint64(11)) * 2.0**-53
-
-
-@compiled
-def _mix(x: np.uint64) -> np.uint64:
-    """The finaliser of SplitMix64: a bijection that turns counters into noise. Overflow is meant."""
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
-
-
-@compiled
-def _around(u: float, half: float) -> float:
-    """Map [0, 1) to ± half."""
-    return (2 * u - 1) * half
-
-
-@compiled
 def look_up(table: Floats, frames: Ids, ids: Ids, out: ReferenceFrames) -> None:
     """Write the reference of some environments (k,), each at its frame (n,), from a table (T, columns of out)."""
     for i in ids:
@@ -525,15 +469,15 @@ def _copy(row: Floats, at: int, out: Floats) -> int:
 def relative(ref: ReferenceFrames, state: RobotState, anchor: int, pos: Floats, quat: Floats) -> None:
     """Write the `rel` reference, (n, Bt, 3) m and (n, Bt, 4); see `reference.relative`."""
     for i in range(len(pos)):
-        ref_anchor, ref_anchor_quat = ref.body_pos_w[i, anchor], _quaternion(ref.body_quat_w[i, anchor])
-        robot_anchor, robot_anchor_quat = state.body_pos_w[i, anchor], _quaternion(state.body_quat_w[i, anchor])
-        turn = _yaw(_mul(robot_anchor_quat, _conj(ref_anchor_quat)))
+        ref_anchor, ref_anchor_quat = ref.body_pos_w[i, anchor], turns.of(ref.body_quat_w[i, anchor])
+        robot_anchor, robot_anchor_quat = state.body_pos_w[i, anchor], turns.of(state.body_quat_w[i, anchor])
+        turn = turns.yaw(turns.mul(robot_anchor_quat, turns.conj(ref_anchor_quat)))
         for b in range(pos.shape[1]):
-            x, y, z = _rotate(turn, _difference(ref.body_pos_w[i, b], ref_anchor))
+            x, y, z = turns.rotate(turn, turns.difference(ref.body_pos_w[i, b], ref_anchor))
             pos[i, b, 0] = robot_anchor[0] + x
             pos[i, b, 1] = robot_anchor[1] + y
             pos[i, b, 2] = ref_anchor[2] + z
-            turned = _mul(turn, _quaternion(ref.body_quat_w[i, b]))
+            turned = turns.mul(turn, turns.of(ref.body_quat_w[i, b]))
             for c in range(4):
                 quat[i, b, c] = turned[c]
 
@@ -550,7 +494,10 @@ def _departure(s: Step, i: int, tilt_z: bool, out: Array) -> None:
     """`departures` of one robot, (2 + K)."""
     state, ref, anchor = s.state, s.ref, s.robot.anchor
     out[0] = abs(ref.body_pos_w[i, anchor, 2] - state.body_pos_w[i, anchor, 2])
-    up, ref_up = _up(_quaternion(state.body_quat_w[i, anchor])), _up(_quaternion(ref.body_quat_w[i, anchor]))
+    up, ref_up = (
+        turns.up(turns.of(state.body_quat_w[i, anchor])),
+        turns.up(turns.of(ref.body_quat_w[i, anchor])),
+    )
     x, y, z = ref_up[0] - up[0], ref_up[1] - up[1], ref_up[2] - up[2]  # gravity is minus up
     out[1] = abs(z) if tilt_z else math.sqrt(x * x + y * y + z * z)
     for k in range(state.watched_z.shape[1]):
@@ -594,7 +541,7 @@ def causes(s: Step, limits: Limits, motion_end: Bools, time_out: Bools, out: NDA
 
 @compiled
 def rewards(s: Step, weights: Weights, out: Floats) -> None:
-    """Write weight · value of each reward term, (n, 9), `rewards.REWARD_TERMS` order; see `rewards.reward_terms`."""
+    """Write weight · value of each reward term, (n, 9), `rewards.REWARD_TERMS` order; 0 where the simulation broke."""
     for i in range(len(out)):
         values = (
             _root_pos(s, i),
@@ -616,14 +563,14 @@ def rewards(s: Step, weights: Weights, out: Floats) -> None:
 @compiled
 def _root_pos(s: Step, i: int) -> float:
     """‖p_ref − p‖² of the anchor, world."""
-    return _squared(_difference(s.ref.body_pos_w[i, s.robot.anchor], s.state.body_pos_w[i, s.robot.anchor]))
+    return turns.squared(turns.difference(s.ref.body_pos_w[i, s.robot.anchor], s.state.body_pos_w[i, s.robot.anchor]))
 
 
 @compiled
 def _root_ori(s: Step, i: int) -> float:
     """angle² between the anchors, world."""
     a, b = s.ref.body_quat_w[i, s.robot.anchor], s.state.body_quat_w[i, s.robot.anchor]
-    return _angle_between(_quaternion(a), _quaternion(b)) ** 2
+    return turns.angle_between(turns.of(a), turns.of(b)) ** 2
 
 
 @compiled
@@ -637,7 +584,7 @@ def _body_ori(s: Step, i: int) -> float:
     """Mean over bodies of angle(q_rel, q)²."""
     total, bodies = 0.0, s.rel_quat_w.shape[1]
     for b in range(bodies):
-        total += _angle_between(_quaternion(s.rel_quat_w[i, b]), _quaternion(s.state.body_quat_w[i, b])) ** 2
+        total += turns.angle_between(turns.of(s.rel_quat_w[i, b]), turns.of(s.state.body_quat_w[i, b])) ** 2
     return total / bodies
 
 
@@ -682,13 +629,13 @@ def observe(s: Step, ids: Ids, out: Floats) -> None:
     state, ahead = s.state, s.ahead
     for i in ids:
         to = out[i]
-        origin, quat = state.body_pos_w[i, anchor], _quaternion(state.body_quat_w[i, anchor])
-        inverse = _conj(quat)
+        origin, quat = state.body_pos_w[i, anchor], turns.of(state.body_quat_w[i, anchor])
+        inverse = turns.conj(quat)
         for j in range(joints):
             to[j] = ahead.joint_pos[i, j]
             to[joints + j] = ahead.joint_vel[i, j]
         at = 2 * joints
-        at = _put6(to, at, _six(_mul(inverse, _quaternion(ahead.body_quat_w[i, anchor]))))
+        at = _put6(to, at, turns.six(turns.mul(inverse, turns.of(ahead.body_quat_w[i, anchor]))))
         for c in range(3):
             to[at + c] = state.gyro[i, c]
         at += 3
@@ -697,17 +644,17 @@ def observe(s: Step, ids: Ids, out: Floats) -> None:
             to[at + joints + j] = state.joint_vel[i, j]
             to[at + 2 * joints + j] = s.action[i, j]
         at += 3 * joints
-        at = _put3(to, at, _rotate(inverse, _difference(ahead.body_pos_w[i, anchor], origin)))
-        root, velocity = _quaternion(state.root_quat_w[i]), state.root_lin_vel_w[i]
-        at = _put3(to, at, _rotate(_conj(root), _vector(velocity)))
+        at = _put3(to, at, turns.rotate(inverse, turns.difference(ahead.body_pos_w[i, anchor], origin)))
+        root, velocity = turns.of(state.root_quat_w[i]), state.root_lin_vel_w[i]
+        at = _put3(to, at, turns.rotate(turns.conj(root), turns.vector(velocity)))
         for b in range(state.body_pos_w.shape[1]):
-            at = _put3(to, at, _rotate(inverse, _difference(state.body_pos_w[i, b], origin)))
+            at = _put3(to, at, turns.rotate(inverse, turns.difference(state.body_pos_w[i, b], origin)))
         for b in range(state.body_quat_w.shape[1]):
-            at = _put6(to, at, _six(_mul(inverse, _quaternion(state.body_quat_w[i, b]))))
+            at = _put6(to, at, turns.six(turns.mul(inverse, turns.of(state.body_quat_w[i, b]))))
 
 
 @compiled
-def _put3(to: Floats, at: int, v: Vector) -> int:
+def _put3(to: Floats, at: int, v: turns.Vector) -> int:
     """Write three columns; returns the next one."""
     to[at], to[at + 1], to[at + 2] = v
     return at + 3
@@ -721,118 +668,9 @@ def _put6(to: Floats, at: int, v: tuple[float, ...]) -> int:
 
 
 @compiled
-def _quaternion(q: Floats) -> Quaternion:
-    """A row of an array, (4)."""
-    return np.float64(q[0]), np.float64(q[1]), np.float64(q[2]), np.float64(q[3])
-
-
-@compiled
-def _difference(a: Floats, b: Floats) -> Vector:
-    """a − b of two rows, (3)."""
-    return np.float64(a[0]) - b[0], np.float64(a[1]) - b[1], np.float64(a[2]) - b[2]
-
-
-@compiled
-def _vector(v: Array) -> Vector:
-    """A row of an array, (3)."""
-    return np.float64(v[0]), np.float64(v[1]), np.float64(v[2])
-
-
-@compiled
-def _squared(v: Vector) -> float:
-    """‖v‖²."""
-    return v[0] * v[0] + v[1] * v[1] + v[2] * v[2]
-
-
-@compiled
 def _mean_squared(a: Floats, b: Floats) -> float:
     """Mean over bodies of ‖a − b‖², (Bt, 3) each."""
     total = 0.0
     for body in range(len(a)):
-        total += _squared(_difference(a[body], b[body]))
+        total += turns.squared(turns.difference(a[body], b[body]))
     return total / len(a)
-
-
-@compiled
-def _mul(a: Quaternion, b: Quaternion) -> Quaternion:
-    """Hamilton product: first rotate by b, then by a."""
-    aw, ax, ay, az = a
-    bw, bx, by, bz = b
-    return (
-        aw * bw - ax * bx - ay * by - az * bz,
-        aw * bx + ax * bw + ay * bz - az * by,
-        aw * by - ax * bz + ay * bw + az * bx,
-        aw * bz + ax * by - ay * bx + az * bw,
-    )
-
-
-@compiled
-def _conj(q: Quaternion) -> Quaternion:
-    """Inverse rotation."""
-    return q[0], -q[1], -q[2], -q[3]
-
-
-@compiled
-def _cross(a: Vector, b: Vector) -> Vector:
-    """Vector product."""
-    return a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]
-
-
-@compiled
-def _rotate(q: Quaternion, v: Vector) -> Vector:
-    """Rotate v by q."""
-    w, axis = q[0], (q[1], q[2], q[3])
-    x, y, z = _cross(axis, v)
-    t = (2 * x, 2 * y, 2 * z)
-    x, y, z = _cross(axis, t)
-    return v[0] + w * t[0] + x, v[1] + w * t[1] + y, v[2] + w * t[2] + z
-
-
-@compiled
-def _six(q: Quaternion) -> tuple[float, float, float, float, float, float]:
-    """First two columns of the rotation matrix, row-major."""
-    w, x, y, z = q
-    return (
-        1 - 2 * (y * y + z * z),
-        2 * (x * y - w * z),
-        2 * (x * y + w * z),
-        1 - 2 * (x * x + z * z),
-        2 * (x * z - w * y),
-        2 * (y * z + w * x),
-    )
-
-
-@compiled
-def _up(q: Quaternion) -> Vector:
-    """World z in the rotated frame."""
-    w, x, y, z = q
-    return 2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)
-
-
-@compiled
-def _yaw(q: Quaternion) -> Quaternion:
-    """The rotation about world z that is in q."""
-    w, x, y, z = q
-    half = math.atan2(2 * (w * z + x * y), 1 - 2 * (y * y + z * z)) / 2
-    return math.cos(half), 0.0, 0.0, math.sin(half)
-
-
-@compiled
-def _from_euler(roll: float, pitch: float, yaw: float) -> Quaternion:
-    """R_z(yaw) · R_y(pitch) · R_x(roll), rad."""
-    cr, sr = math.cos(roll / 2), math.sin(roll / 2)
-    cp, sp = math.cos(pitch / 2), math.sin(pitch / 2)
-    cy, sy = math.cos(yaw / 2), math.sin(yaw / 2)
-    return (
-        cr * cp * cy + sr * sp * sy,
-        sr * cp * cy - cr * sp * sy,
-        cr * sp * cy + sr * cp * sy,
-        cr * cp * sy - sr * sp * cy,
-    )
-
-
-@compiled
-def _angle_between(a: Quaternion, b: Quaternion) -> float:
-    """Rotation angle from one orientation to the other, 0..π rad, from the chord between them on the unit sphere."""
-    squared = (a[0] - b[0]) ** 2 + (a[1] - b[1]) ** 2 + (a[2] - b[2]) ** 2 + (a[3] - b[3]) ** 2
-    return 4 * math.asin(math.sqrt(max(0.0, min(squared, 4 - squared))) / 2)

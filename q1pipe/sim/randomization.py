@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from q1pipe.config import TrainCfg
-from q1pipe.sim import kernels
-from q1pipe.sim.kernels import Purpose
+from q1pipe.sim import draws
+from q1pipe.sim.draws import Purpose
 from q1pipe.sim.physics import Ids, Physics
 
 Array = NDArray[np.float64]
@@ -84,7 +84,7 @@ def uniform(seed: int, purpose: Purpose, env_ids: Ids, count: NDArray[np.integer
         width: numbers per environment.
     """
     out = np.empty((len(env_ids), width))
-    kernels.uniform(_word(seed), purpose, env_ids, count, out)
+    draws.uniform(_word(seed), purpose, env_ids, count, out)
     return out
 
 

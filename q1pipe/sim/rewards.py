@@ -11,11 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from q1pipe.config import RewardCfg, RewardTerm
-from q1pipe.sim import kernels
-from q1pipe.sim.reference import Step
-
-Floats = NDArray[np.float32]
-
 
 # Where the formulas are: `kernels.rewards`
 REWARD_TERMS = (
@@ -50,11 +45,6 @@ class Weights(NamedTuple):
         rows = describe(cfg)
         sigmas = [sigma for _, _, sigma in rows if sigma is not None]
         return cls(np.array([weight for _, weight, _ in rows]), np.array(sigmas), cfg.contact_force)
-
-
-def reward_terms(s: Step, weights: Weights, out: Floats) -> None:
-    """Write weight · value of each term, table order, into out, (n, 9). Zero where the simulation broke."""
-    kernels.rewards(s, weights, out)
 
 
 def describe(cfg: RewardCfg) -> list[tuple[str, float, float | None]]:

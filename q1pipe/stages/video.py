@@ -20,9 +20,10 @@ from q1pipe.report.opengl import Choice
 from q1pipe.report.still import printable
 from q1pipe.report.video import Files, Shot, film
 from q1pipe.robot import Robot
+from q1pipe.sim.kernels import rewards
 from q1pipe.sim.physics import Physics
 from q1pipe.sim.reference import Reference, RobotConstants, Step, relative
-from q1pipe.sim.rewards import REWARD_TERMS, Weights, reward_terms
+from q1pipe.sim.rewards import REWARD_TERMS, Weights
 
 Array = NDArray[np.floating]
 
@@ -151,7 +152,7 @@ def score(robot: Robot, clip: Clip, measured: Trajectory, cfg: TrainCfg) -> tupl
         rel_pos, rel_quat = relative(ref, state, robot.tracked_anchor)
         zero = np.zeros_like(action[rows])
         step = Step(constants, state, ref, rel_pos, rel_quat, ref, action[rows], before[rows], zero, physics.unstable)
-        reward_terms(step, weights, terms[rows])
+        rewards(step, weights, terms[rows])
         bodies = state.body_pos_w, state.body_quat_w, ref.body_pos_w, rel_pos, rel_quat
         error[rows] = tracking_errors(*bodies, state.joint_vel, ref.joint_vel, ends)["r_mpkpe"]
     return error, terms.sum(axis=1)

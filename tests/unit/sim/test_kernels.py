@@ -7,7 +7,8 @@ import pytest
 from scipy.spatial.transform import Rotation
 
 from q1pipe import rotations
-from q1pipe.sim import kernels
+from q1pipe.sim import turns
+from q1pipe.sim.compiled import SOURCES
 
 RNG = np.random.default_rng(0)
 
@@ -24,25 +25,25 @@ def quat(rotation):
 def test_quaternions(turn):
     other, v = Rotation.random(rng=9), (0.3, -2.0, 1.5)
     close = pytest.approx
-    assert rotations.to_matrix(np.array(kernels._mul(quat(turn), quat(other)))) == close((turn * other).as_matrix())
-    assert kernels._rotate(quat(turn), v) == close(turn.apply(v))
-    assert kernels._rotate(kernels._conj(quat(turn)), v) == close(turn.inv().apply(v))
-    assert kernels._six(quat(turn)) == close(turn.as_matrix()[:, :2].ravel())
-    assert kernels._up(quat(turn)) == close(turn.inv().apply([0, 0, 1]))
-    assert kernels._yaw(quat(turn)) == close(rotations.yaw(np.array(quat(turn))))
+    assert rotations.to_matrix(np.array(turns.mul(quat(turn), quat(other)))) == close((turn * other).as_matrix())
+    assert turns.rotate(quat(turn), v) == close(turn.apply(v))
+    assert turns.rotate(turns.conj(quat(turn)), v) == close(turn.inv().apply(v))
+    assert turns.six(quat(turn)) == close(turn.as_matrix()[:, :2].ravel())
+    assert turns.up(quat(turn)) == close(turn.inv().apply([0, 0, 1]))
+    assert turns.yaw(quat(turn)) == close(rotations.yaw(np.array(quat(turn))))
     angle = (turn.inv() * other).magnitude()
-    assert kernels._angle_between(quat(turn), quat(other)) == close(angle)
-    assert kernels._angle_between(quat(turn), tuple(-np.array(quat(other)))) == close(angle)
+    assert turns.angle_between(quat(turn), quat(other)) == close(angle)
+    assert turns.angle_between(quat(turn), tuple(-np.array(quat(other)))) == close(angle)
 
 
 def test_euler_is_yaw_pitch_roll():
     angles = [0.4, -0.7, 2.0]
     want = Rotation.from_euler("ZYX", angles[::-1]).as_matrix()
-    assert rotations.to_matrix(np.array(kernels._from_euler(*angles))) == pytest.approx(want)
+    assert rotations.to_matrix(np.array(turns.from_euler(*angles))) == pytest.approx(want)
 
 
 def test_what_is_kept_of_other_sources_is_not_taken():
     """Numba looks at the file of a kernel only, not at those of what it is made of."""
-    kernels._up((1.0, 0.0, 0.0, 0.0))
-    kept = Path(kernels._up.stats.cache_path).glob(f"kernels._up-{kernels._SOURCES}-*.nbi")
+    turns.up((1.0, 0.0, 0.0, 0.0))
+    kept = Path(turns.up.stats.cache_path).glob(f"turns.up-{SOURCES}-*.nbi")
     assert list(kept)

@@ -6,8 +6,9 @@ from q1pipe import rotations
 from q1pipe.config import RobotCfg, TerminationCfg, TrainCfg
 from q1pipe.robot import Robot
 from q1pipe.sim import kernels
+from q1pipe.sim.draws import Purpose
 from q1pipe.sim.env import Episodes
-from q1pipe.sim.kernels import Cause, Purpose, start_frames
+from q1pipe.sim.kernels import Cause, start_frames
 from q1pipe.sim.physics import Physics
 from q1pipe.sim.randomization import (
     Ranges,

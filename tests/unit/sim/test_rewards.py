@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from q1pipe.config import RewardCfg
-from q1pipe.sim import rewards
-from q1pipe.sim.rewards import REWARD_TERMS, Weights, reward_terms
+from q1pipe.sim import kernels, rewards
+from q1pipe.sim.rewards import REWARD_TERMS, Weights
 
 CFG = RewardCfg()
 
@@ -15,7 +15,7 @@ def value(name, step, cfg=CFG):
 
 def total(step, cfg=CFG):
     out = np.zeros((len(step.action), 9), np.float32)
-    reward_terms(step, Weights.of(cfg), out)
+    kernels.rewards(step, Weights.of(cfg), out)
     return out
 
 

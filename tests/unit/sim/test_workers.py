@@ -479,14 +479,15 @@ import numpy as np
 from q1pipe.config import PolicyCfg, RobotCfg, TrainCfg
 from q1pipe.motion.clip import Clip
 from q1pipe.robot import Robot
-from q1pipe.sim import kernels
+from q1pipe.sim import actor, draws, kernels, turns
 from q1pipe.sim.env import TrackingEnv
 from q1pipe.sim.observations import Layout
 from q1pipe.sim.reference import tables
 from q1pipe.sim.workers import REFERENCE, _commands, _load_kernels, shared_fields
 
 robot, clip = Robot.load(RobotCfg()), Clip.load(sys.argv[1])
-of_all = [kernel for kernel in vars(kernels).values() if hasattr(kernel, "signatures")]
+modules = (actor, draws, kernels, turns)
+of_all = {f for module in modules for f in vars(module).values() if hasattr(f, "signatures")}
 for share in (1, 5):
     cfg = TrainCfg(num_envs=share, num_workers=1, policy=PolicyCfg(hidden=(8,)))
     reference = tables(clip, robot, cfg)
