@@ -142,6 +142,8 @@ class Trainer:
         self.device = policy.log_std.device
         self.generator = torch.Generator(device=self.device).manual_seed(cfg.seed)
         self.noise = torch.as_tensor(noise, dtype=torch.float32, device=self.device)
+        noisy = np.flatnonzero(noise).tolist()
+        self.noisy = slice(noisy[0], noisy[-1] + 1) if noisy else slice(0)  # columns
         self.ppo = Ppo(policy, critic, cfg.ppo, self.generator, bf16=cfg.autocast == "bf16")
         if pool.policy:  # the rollout is where the workers write it
             self.rollout = Rollout(policy.shape, *map(torch.from_numpy, (pool.rows, pool.actions, pool.means)))
@@ -330,8 +332,9 @@ class Trainer:
         critic's does: small kernels for each step would take longer than the networks.
         """
         policy, roll = self.policy, self.rollout
-        noise = torch.rand((*roll.actions.shape[:2], policy.shape.actor), generator=self.generator, device=self.device)
-        noise.mul_(2).sub_(1).mul_(self.noise)
+        noise = torch.zeros(*roll.actions.shape[:2], policy.shape.actor, device=self.device)
+        noisy, half = noise[..., self.noisy], self.noise[self.noisy]  # numbers for all would take twice as long
+        noisy[:] = torch.rand(noisy.shape, generator=self.generator, device=self.device).mul_(2).sub_(1).mul_(half)
         sample = torch.randn(roll.actions.shape, generator=self.generator, device=self.device)
         sample.mul_(torch.exp(policy.log_std))
         acted = self.pool.policy  # by the workers, who leave what the network saw

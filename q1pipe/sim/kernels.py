@@ -446,23 +446,26 @@ def begin(
 @compiled
 def look_up(table: Floats, frames: Ids, ids: Ids, out: ReferenceFrames) -> None:
     """Write the reference of some environments (k,), each at its frame (n,), from a table (T, columns of out)."""
+    n = len(frames)
+    pos, quat = out.body_pos_w.reshape(n, -1), out.body_quat_w.reshape(n, -1)
+    lin_vel, ang_vel = out.body_lin_vel_w.reshape(n, -1), out.body_ang_vel_w.reshape(n, -1)
     for i in ids:
         row, at = table[frames[i]], 0
-        at = _copy(row, at, out.joint_pos[i])
-        at = _copy(row, at, out.joint_vel[i])
-        at = _copy(row, at, out.body_pos_w[i].reshape(-1))
-        at = _copy(row, at, out.body_quat_w[i].reshape(-1))
-        at = _copy(row, at, out.body_lin_vel_w[i].reshape(-1))
-        at = _copy(row, at, out.body_ang_vel_w[i].reshape(-1))
-        at = _copy(row, at, out.watched_z[i])
+        at = _copy(row, at, out.joint_pos, i)
+        at = _copy(row, at, out.joint_vel, i)
+        at = _copy(row, at, pos, i)
+        at = _copy(row, at, quat, i)
+        at = _copy(row, at, lin_vel, i)
+        at = _copy(row, at, ang_vel, i)
+        at = _copy(row, at, out.watched_z, i)
 
 
 @compiled
-def _copy(row: Floats, at: int, out: Floats) -> int:
-    """Copy columns of a row that begin somewhere; returns the next one."""
-    for c in range(len(out)):
-        out[c] = row[at + c]
-    return at + len(out)
+def _copy(row: Floats, at: int, out: Floats, i: int) -> int:
+    """Copy columns of a row that begin somewhere into row i of out; returns the next one."""
+    for c in range(out.shape[1]):
+        out[i, c] = row[at + c]
+    return at + out.shape[1]
 
 
 @compiled

@@ -300,7 +300,7 @@ def test_episodes_that_end_at_once_stop_training(stage: Stage):
     assert (stage.runs[0] / "model_5.pt").exists()
 
 
-@pytest.mark.parametrize("rate", [10.0, 1e30])
+@pytest.mark.parametrize("rate", [100.0, 1e30])
 def test_divergence_stops_with_iteration_and_quantity(stage: Stage, rate: float):
     wild = TINY.model_copy(update={"ppo": PpoCfg(learning_rate=rate, learning_rate_range=(rate, rate))})
     with pytest.raises(Q1Error, match=r"not-finite\].*iteration 1 .*not finite, and again after 3 restorations"):
