@@ -27,7 +27,8 @@ ENOUGH = 0.95  # finish rate
 VARIANTS: dict[str, dict[str, Any]] = {
     "laptop": {},
     "no skip": {"policy": {"skip": False}},
-    "std 1.0 at first": {"policy": {"init_std": 1.0}},
+    "std 1.5 at first": {"policy": {"init_std": 1.5}},
+    "std 0.5 at first": {"policy": {"init_std": 0.5}},
     "std 0.25 at first": {"policy": {"init_std": 0.25}},
     "net 64-64": {"policy": {"hidden": [64, 64]}},
     "net 256-128-64": {"policy": {"hidden": [256, 128, 64]}},
