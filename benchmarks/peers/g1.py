@@ -57,7 +57,8 @@ def settings_of(folder: Path, envs: int, steps: int, hidden: list[int], *, plain
         envs: environments.
         steps: of an iteration.
         hidden: layers.
-        plain: the policy starts as UniLab's does (no skip connection, std 1); else as q1pipe's does.
+        plain: the policy starts as UniLab's does (no skip connection, std 1), and all learn alike; else as
+            config/laptop.yaml says.
     """
     robot = {
         "xml": str(folder / "src/unilab/assets/robots/g1/scene_flat.xml"),
@@ -74,7 +75,8 @@ def settings_of(folder: Path, envs: int, steps: int, hidden: list[int], *, plain
         "steps_per_env": steps,
         "max_iterations": 1_000_000,
         "substeps": 3,
-        "policy": {"hidden": hidden, **({"skip": False, "init_std": 1.0} if plain else {})},
+        "policy": {"hidden": hidden, "skip": not plain, "init_std": 1.0},
+        "ppo": {} if plain else {"epochs": 3, "target_kl": 0.02},
         "termination": {
             "reference_height": height,  # the limits are for this robot
             "tilt": 0.8,

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from serve import Answer, options, quiet, say
 
-from q1pipe.config import load_settings
+from q1pipe.config import ResetCfg, load_settings
 from q1pipe.learn.history import numbers
 from q1pipe.learn.policy import Policy
 from q1pipe.motion.clip import Clip
@@ -23,6 +23,10 @@ from q1pipe.robot import Robot
 from q1pipe.sim.env import StepBuffers, TrackingEnv
 from q1pipe.stages.train import train
 from q1pipe.stopping import Stopping
+
+# Starts on the reference itself, as UniLab's test episodes do
+STILL: dict[str, Any] = {"z": (0, 0), **dict.fromkeys(("xy", "roll_pitch", "yaw", "joint"), 0)}
+STILL |= dict.fromkeys(("vel_xy", "vel_z", "vel_roll_pitch", "vel_yaw"), 0)
 
 
 class Turns(Stopping):
@@ -71,7 +75,8 @@ def main(descriptor: int, asked: dict[str, Any]) -> None:
     robot, clip, cfg = Robot.load(settings["robot"]), Clip.load(Path(asked["clip"])), settings["train"]
     folder = Path(asked["folder"])
     turns = Turns(descriptor, folder / "train.csv", asked["iterations"])
-    watched = TrackingEnv(robot, clip, cfg, np.arange(asked["play"] or 1), "nominal", nthread=asked["threads"])
+    still = cfg.model_copy(update={"reset": ResetCfg(**STILL)})
+    watched = TrackingEnv(robot, clip, still, np.arange(asked["play"] or 1), "nominal", nthread=asked["threads"])
 
     @torch.no_grad()
     def play(policy: Policy) -> dict[str, float]:

@@ -216,7 +216,7 @@ def physics(trainer: Trainer, robot: Robot, clip: Clip, cfg: TrainCfg, share: in
 
 
 def one_core(trainer: Trainer, envs: int) -> float:
-    """Seconds of an iteration's inference for so many environments on one core; by torch, where workers use numpy."""
+    """Seconds of an iteration's inference for so many environments on one core, by torch; workers have `sim.actor`."""
     policy, rows, threads = trainer.policy, trainer.rollout.rows[:-1, :envs], torch.get_num_threads()
     torch.set_num_threads(1)
     with torch.no_grad():
