@@ -10,6 +10,7 @@ from typing import Any
 import mujoco
 import numpy as np
 
+from benchmarks.common import laptop
 from benchmarks.peers.venvs import from_wheel
 from q1pipe.config import load_settings
 from q1pipe.motion.clip import Clip, from_poses
@@ -69,14 +70,15 @@ def settings_of(folder: Path, envs: int, steps: int, hidden: list[int], *, plain
     }
     height = Robot.load(load_settings(json.dumps({"robot": robot}))["robot"]).standing_height
     gone = {f"{side}_{part}_link": None for side in SIDES for part in ("elbow", "knee")}
+    ours = laptop().train
     train = {
         "num_envs": envs,
         "num_workers": 2,
         "steps_per_env": steps,
         "max_iterations": 1_000_000,
         "substeps": 3,
-        "policy": {"hidden": hidden, "skip": not plain, "init_std": 1.0},
-        "ppo": {} if plain else {"epochs": 3, "target_kl": 0.02},
+        "policy": {"hidden": hidden, "skip": not plain, "init_std": 1.0 if plain else ours.policy.init_std},
+        "ppo": {} if plain else ours.ppo.model_dump(),
         "termination": {
             "reference_height": height,  # the limits are for this robot
             "tilt": 0.8,
