@@ -54,7 +54,7 @@ class Pool(Protocol):
     ep_len: Array  # (T, N) int32
     ep_ret: Array  # (T, N) float32
     actions: Array  # (T, N, J) float32
-    noise: Array  # (T, N, actor) float32, where the workers act: what is added to observations, then what they see
+    observed: Array  # (T, N, actor) float32, where the workers act: what the policy observed, with its noise
     means: Array  # (T, N, J) float32, where the workers act
     policy: dict[str, Array]  # `Policy.parts`, where the workers act; else empty
     bin_probs: Array  # (bins,) float64
@@ -63,7 +63,7 @@ class Pool(Protocol):
     def reset(self) -> None: ...  # noqa: D102
     def start(self, t: int, part: int) -> None: ...  # noqa: D102
     def wait(self) -> None: ...  # noqa: D102
-    def play(self) -> None: ...  # noqa: D102
+    def play(self, iteration: int) -> None: ...  # noqa: D102
     def roll(self) -> None: ...  # noqa: D102
     def state(self) -> dict[str, Array]: ...  # noqa: D102
     def load_state(self, state: dict[str, Array]) -> None: ...  # noqa: D102
@@ -328,41 +328,48 @@ class Trainer:
     def collect(self) -> tuple[Tensor, Tensor]:
         """T steps of every environment; the policy's `features` in each, (T, N, …).
 
-        All random numbers are drawn at once, and the normaliser learns at the end from all observations, as the
-        critic's does: small kernels for each step would take longer than the networks.
+        Random numbers are drawn for all steps at once, and the normaliser learns at the end from all observations, as
+        the critic's does: small kernels for each step would take longer than the networks.
         """
-        policy, roll = self.policy, self.rollout
-        noise = torch.zeros(*roll.actions.shape[:2], policy.shape.actor, device=self.device)
-        noisy, half = noise[..., self.noisy], self.noise[self.noisy]  # numbers for all would take twice as long
-        noisy[:] = torch.rand(noisy.shape, generator=self.generator, device=self.device).mul_(2).sub_(1).mul_(half)
-        sample = torch.randn(roll.actions.shape, generator=self.generator, device=self.device)
+        policy = self.policy
+        sample = torch.randn(self.rollout.actions.shape, generator=self.generator, device=self.device)
         sample.mul_(torch.exp(policy.log_std))
-        acted = self.pool.policy  # by the workers, who leave what the network saw
-        self.play(noise, sample) if acted else self.drive(noise, sample)
-        observed = noise.add_(roll.rows[:-1, :, : policy.shape.actor])
-        seen = torch.from_numpy(self.pool.noise) if acted else policy.normalizer(observed)
-        offset = policy.offset(observed)
+        observed = self.play(sample) if self.pool.policy else self.drive(sample)
+        features = policy.features(observed)
         policy.normalizer.update(observed.flatten(0, 1))
-        return seen, offset
+        return features
 
     def begin_rollout(self) -> None:
         """Where the iteration starts, on the device."""
         if not self.pool.policy:
             self.rollout.rows[0].copy_(torch.from_numpy(self.pool.rows[0]))
 
-    def play(self, noise: Tensor, sample: Tensor) -> None:
-        """Let the workers act, each by itself: told each action, all wait for the slowest and for the learner."""
+    def play(self, sample: Tensor) -> Tensor:
+        """Let the workers act, each by itself: told each action, all wait for the slowest and for the learner.
+
+        Args:
+            sample: (T, N, J) how far each action is from its mean.
+
+        Returns:
+            What the policy observed, (T, N, actor).
+        """
         pool = self.pool
         for name, values in self.policy.parts().items():
             pool.policy[name][:] = values
-        pool.noise[:], pool.actions[:] = noise, sample
-        pool.play()
+        pool.actions[:] = sample
+        pool.play(self.iteration)
+        return torch.from_numpy(pool.observed)
 
-    def drive(self, noise: Tensor, sample: Tensor) -> None:
+    def drive(self, sample: Tensor) -> Tensor:
         """Steps of every part in turn: the device computes the actions of one while the workers step the others.
 
-        Each copies its block of rows to the device and its actions back, nothing else.
+        Each copies its block of rows to the device and its actions back, nothing else. Arguments and result are
+        those of `play`.
         """
+        rows, width = self.rollout.rows, self.policy.shape.actor
+        noise = torch.zeros(*sample.shape[:2], width, device=self.device)
+        noisy, half = noise[..., self.noisy], self.noise[self.noisy]  # numbers for all would take twice as long
+        noisy[:] = torch.rand(noisy.shape, generator=self.generator, device=self.device).mul_(2).sub_(1).mul_(half)
         for t in range(self.cfg.steps_per_env):
             for number, part in enumerate(self.pool.parts):
                 if t > 0:
@@ -371,6 +378,7 @@ class Trainer:
                 self.pool.start(t, number)
         for part in self.pool.parts:
             self.arrive(self.cfg.steps_per_env, part)
+        return noise.add_(rows[:-1, :, :width])
 
     def arrive(self, t: int, part: slice) -> None:
         """Wait for what a part's step led to, and copy it to the device."""

@@ -12,9 +12,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from q1pipe.sim import draws
 from q1pipe.sim.compiled import compiled
 
 Floats = NDArray[np.float32]
+Ids = NDArray[np.intp]
 
 # Always as many rows at a time: BLAS takes another kernel for another number of them, with other last digits, and an
 # action must not depend on how many environments its worker has. A block stays in the processor's caches.
@@ -61,26 +63,63 @@ def parameters(observation: int, hidden: Sequence[int], actions: int) -> dict[st
     return shapes
 
 
+class Noise(NamedTuple):
+    """Uniform noise on observations, the same for an environment's step whoever computes it.
+
+    Attributes:
+        seed: of the run, as `randomization.word` makes it.
+        columns: which of an observation's have any, (k,).
+        half: ± of each, (k,).
+    """
+
+    seed: np.uint64
+    columns: Ids
+    half: Floats
+
+    @classmethod
+    def of(cls, seed: np.uint64, half: Floats) -> Noise:
+        """From the half-range on every column, `observations.Layout.noise`."""
+        columns = np.flatnonzero(half)
+        return cls(seed, columns, half[columns])
+
+
 @compiled
-def act(net: Net, rows: Floats, noise: Floats, reference: int, means: Floats, actions: Floats) -> None:
-    """Write the mean actions (n, J), and add them to the actions (n, J).
+def act(
+    net: Net,
+    noise: Noise,
+    env_ids: Ids,
+    step: int,
+    rows: Floats,
+    reference: int,
+    observed: Floats,
+    means: Floats,
+    actions: Floats,
+) -> None:
+    """Write what the policy observes (n, actor) and its mean actions (n, J), and add these to the actions (n, J).
 
     Args:
         net: the policy.
-        rows: (n, actor or more) observations.
-        noise: (n, actor) to add to them; what the network sees, normalised, is written here.
+        noise: on observations.
+        env_ids: global numbers of the environments, (n,).
+        step: control steps of the run so far, which the noise depends on.
+        rows: (n, actor or more) observations without noise.
         reference: first of the J columns with the reference's joint positions.
+        observed: where to write.
         means: where to write.
         actions: how far each action is from its mean.
     """
-    n, width = noise.shape
+    n, width = observed.shape
     for first in range(0, n, BLOCK):
         count = min(BLOCK, n - first)
-        seen, x = np.empty((BLOCK, width), np.float32), np.zeros((BLOCK, width), np.float32)
+        seen, x = observed[first : first + count], np.zeros((BLOCK, width), np.float32)
         for i in range(count):
             for c in range(width):
-                seen[i, c] = rows[first + i, c] + noise[first + i, c]
-                x[i, c] = noise[first + i, c] = (seen[i, c] - net.mean[c]) / net.spread[c]
+                seen[i, c] = rows[first + i, c]
+            key = draws.key(noise.seed, draws.Purpose.NOISE, env_ids[first + i], step)
+            for k in range(len(noise.columns)):
+                seen[i, noise.columns[k]] += np.float32(draws.around(draws.draw(key, k), noise.half[k]))
+            for c in range(width):
+                x[i, c] = (seen[i, c] - net.mean[c]) / net.spread[c]
         for layer in range(len(net.weights)):
             x = np.dot(x, net.weights[layer].T)
             x += net.biases[layer]

@@ -25,6 +25,7 @@ class Purpose(IntEnum):
     FIRST_PUSH = 4
     PUSH = 5
     FIRST_LIMIT = 6
+    NOISE = 7
 
 
 @compiled

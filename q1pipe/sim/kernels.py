@@ -73,42 +73,69 @@ class Places(NamedTuple):
 
 
 @compiled
-def read(simulated: Simulated, places: Places, ids: Ids, stepped: bool, state: RobotState) -> None:
-    """Read some robots, by their rows (k,).
+def read(simulated: Simulated, places: Places, ids: Ids, state: RobotState) -> None:
+    """Read some robots, by their rows (k,), after a `forward`.
 
-    Contact forces and torques are read after a step only: a `forward` computes no accelerations, and leaves some other
-    simulation's there.
+    It computes no accelerations: contact forces and torques there are some other simulation's, and stay as they were.
     """
     for i in ids:
-        qpos, qvel, com = simulated.qpos[i], simulated.qvel[i], simulated.subtree_com[i, places.root]
-        for j in range(len(places.qpos_adr)):
-            state.joint_pos[i, j] = qpos[places.qpos_adr[j]]
-            state.joint_vel[i, j] = qvel[places.qvel_adr[j]]
-        for c in range(4):
-            state.root_quat_w[i, c] = qpos[3 + c]
+        _read(simulated, places, i, state)
+
+
+@compiled
+def read_step(
+    simulated: Simulated, places: Places, warning: Array, before: Array, state: RobotState, broken: Bools
+) -> None:
+    """Read all robots after a step.
+
+    Args:
+        simulated: what to read.
+        places: where.
+        warning: MuJoCo's, (n, kinds, 2), as in `count`.
+        before: number of them before the step, (n,).
+        state: all of it is written.
+        broken: (n,) written: had a new warning, or has a value that is not finite.
+    """
+    for i in range(len(broken)):
+        _read(simulated, places, i, state)
+        force, total = 0.0, 0.0
         for c in range(3):
-            state.root_lin_vel_w[i, c] = qvel[c]
-            state.gyro[i, c] = simulated.sensordata[i, places.gyro + c]
-        for b in range(len(places.tracked)):
-            body = places.tracked[b]
-            position, twist = simulated.xpos[i, body], simulated.cvel[i, body]
-            for c in range(4):
-                state.body_quat_w[i, b, c] = simulated.xquat[i, body, c]
-            # cvel is (angular, linear) in world axes, linear at the robot's centre of mass: move it to the link
-            moved = turns.cross(turns.vector(twist), turns.difference(position, com))
-            for c in range(3):
-                state.body_pos_w[i, b, c] = position[c]
-                state.body_ang_vel_w[i, b, c] = twist[c]
-                state.body_lin_vel_w[i, b, c] = twist[3 + c] + moved[c]
-        for k in range(len(places.watched)):
-            state.watched_z[i, k] = simulated.xpos[i, places.watched[k], 2]
-        if stepped:
-            force = 0.0
-            for c in range(3):
-                force += simulated.sensordata[i, places.self_contact + c] ** 2
-            state.self_contact[i] = math.sqrt(force)
-            for j in range(len(places.actuators)):
-                state.torque[i, j] = simulated.actuator_force[i, places.actuators[j]]
+            force += simulated.sensordata[i, places.self_contact + c] ** 2
+        state.self_contact[i] = math.sqrt(force)
+        for j in range(len(places.actuators)):
+            state.torque[i, j] = simulated.actuator_force[i, places.actuators[j]]
+        for q in simulated.qpos[i]:
+            total += q
+        for v in simulated.qvel[i]:
+            total += v
+        broken[i] = _warnings(warning[i]) > before[i] or not math.isfinite(total)
+
+
+@compiled
+def _read(simulated: Simulated, places: Places, i: int, state: RobotState) -> None:
+    """`read` one robot."""
+    qpos, qvel, com = simulated.qpos[i], simulated.qvel[i], simulated.subtree_com[i, places.root]
+    for j in range(len(places.qpos_adr)):
+        state.joint_pos[i, j] = qpos[places.qpos_adr[j]]
+        state.joint_vel[i, j] = qvel[places.qvel_adr[j]]
+    for c in range(4):
+        state.root_quat_w[i, c] = qpos[3 + c]
+    for c in range(3):
+        state.root_lin_vel_w[i, c] = qvel[c]
+        state.gyro[i, c] = simulated.sensordata[i, places.gyro + c]
+    for b in range(len(places.tracked)):
+        body = places.tracked[b]
+        position, twist = simulated.xpos[i, body], simulated.cvel[i, body]
+        for c in range(4):
+            state.body_quat_w[i, b, c] = simulated.xquat[i, body, c]
+        # cvel is (angular, linear) in world axes, linear at the robot's centre of mass: move it to the link
+        moved = turns.cross(turns.vector(twist), turns.difference(position, com))
+        for c in range(3):
+            state.body_pos_w[i, b, c] = position[c]
+            state.body_ang_vel_w[i, b, c] = twist[c]
+            state.body_lin_vel_w[i, b, c] = twist[3 + c] + moved[c]
+    for k in range(len(places.watched)):
+        state.watched_z[i, k] = simulated.xpos[i, places.watched[k], 2]
 
 
 @compiled
@@ -125,18 +152,6 @@ def _warnings(warning: Array) -> Any:
     for kind in range(len(warning)):
         total += warning[kind, 1]
     return total
-
-
-@compiled
-def broken(simulated: Simulated, warning: Array, before: Array, out: Bools) -> None:
-    """Write which simulations had a warning more than before (n,), or have a value that is not finite, (n,)."""
-    for i in range(len(out)):
-        total = 0.0
-        for q in simulated.qpos[i]:
-            total += q
-        for v in simulated.qvel[i]:
-            total += v
-        out[i] = _warnings(warning[i]) > before[i] or not math.isfinite(total)
 
 
 class Geoms(NamedTuple):

@@ -102,7 +102,6 @@ class Physics:
             robot.self_collision.start,
         )
         self._geoms = _geoms(robot)
-        self._all = np.arange(num_envs)
         self._fresh = self.batch.state[0].copy()
         self.state = RobotState.zeros(robot, len(watched), num_envs)
         self.unstable = np.zeros(num_envs, bool)
@@ -121,9 +120,9 @@ class Physics:
             self.batch.step(nstep=self.substeps, stage=VELOCITY)
         except SimulationError as e:
             failed = e.ids
-        kernels.broken(self.simulated, self.batch.warning, self._warnings, self.unstable)
+        warning = self.batch.warning
+        kernels.read_step(self.simulated, self._places, warning, self._warnings, self.state, self.unstable)
         self.unstable[failed] = True
-        self._read(self._all, True)
 
     def renew(self, ids: Ids) -> None:
         """Forget what happened in some simulations. Their qpos and qvel have to be written, and `forward` follow."""
@@ -132,7 +131,7 @@ class Physics:
     def forward(self, ids: Ids) -> None:
         """Compute and read what follows from qpos and qvel of some simulations, after a write to them."""
         self.batch.forward(ids, stage=VELOCITY)
-        self._read(ids, False)
+        kernels.read(self.simulated, self._places, ids, self.state)
 
     def lift_out_of_floor(self, ids: Ids) -> None:
         """Raise some robots, after a `forward`, whose lowest geom is below the floor until it touches it.
@@ -163,10 +162,6 @@ class Physics:
         """Go on from a saved state, bit for bit."""
         self.batch.state[:] = state
         self.forward(np.arange(self.num_envs))
-
-    def _read(self, ids: Ids, stepped: bool) -> None:
-        """Copy what the task reads of some simulations into `state`."""
-        kernels.read(self.simulated, self._places, ids, stepped, self.state)
 
 
 def _geoms(robot: Robot) -> kernels.Geoms:

@@ -59,7 +59,7 @@ class Ranges(NamedTuple):
         r = cfg.reset
         velocity = np.array([r.vel_xy, r.vel_xy, r.vel_z, r.vel_roll_pitch, r.vel_roll_pitch, r.vel_yaw])
         return cls(
-            _word(cfg.seed),
+            word(cfg.seed),
             r.from_start,
             r.xy,
             *r.z,
@@ -84,11 +84,11 @@ def uniform(seed: int, purpose: Purpose, env_ids: Ids, count: NDArray[np.integer
         width: numbers per environment.
     """
     out = np.empty((len(env_ids), width))
-    draws.uniform(_word(seed), purpose, env_ids, count, out)
+    draws.uniform(word(seed), purpose, env_ids, count, out)
     return out
 
 
-def _word(seed: int) -> np.uint64:
+def word(seed: int) -> np.uint64:
     """A seed, negative ones too, as 64 bits."""
     return np.array([seed], np.int64).astype(np.uint64)[0]
 

@@ -39,10 +39,11 @@ from q1pipe.config import RobotCfg, TrainCfg
 from q1pipe.errors import Finding, Q1Error, error
 from q1pipe.motion.clip import Clip
 from q1pipe.robot import Robot
-from q1pipe.sim.actor import Net, act, parameters
+from q1pipe.sim.actor import Net, Noise, act, parameters
 from q1pipe.sim.env import Mode, StepBuffers, TrackingEnv
 from q1pipe.sim.forks import Forks
 from q1pipe.sim.observations import Layout
+from q1pipe.sim.randomization import word
 from q1pipe.sim.reference import Tables, tables
 from q1pipe.sim.rewards import REWARD_TERMS
 from q1pipe.sim.sampler import bin_count
@@ -88,7 +89,7 @@ def shared_fields(
     """The arrays of the block, in order."""
     steps = (horizon, num_envs)
     policy = {} if hidden is None else parameters(layout.actor_dim, hidden, joints)
-    explored = {} if hidden is None else {"noise": layout.actor_dim, "means": joints}
+    explored = {} if hidden is None else {"observed": layout.actor_dim, "means": joints}
     return {
         "rows": Field((horizon + 1, num_envs, layout.row_dim), np.float32),
         "final_obs": Field((*steps, layout.critic_dim), np.float32),
@@ -145,8 +146,7 @@ class WorkerPool:
         ep_len: (T, N) int32, control steps of the episode, this one included.
         ep_ret: (T, N) float32, its rewards.
         actions: (T, N, J) float32, written by the learner before each step; before `play`, what is added to the mean.
-        noise: (T, N, actor) float32, with `acts`: before `play`, what is added to the actor's observation; after it,
-            what the network saw.
+        observed: (T, N, actor) float32, with `acts`: what the policy observed, with its noise.
         means: (T, N, J) float32, with `acts`: mean actions.
         policy: with `acts`: arrays of `actor.parameters`, written before `play`.
         bin_probs: (bins,) float64, start distribution of mode "train", written by the learner.
@@ -176,7 +176,7 @@ class WorkerPool:
     ep_len: Array
     ep_ret: Array
     actions: Array
-    noise: Array
+    observed: Array
     means: Array
     bin_probs: Array
     at: Array
@@ -265,13 +265,14 @@ class WorkerPool:
         self._answers()
         self._took(time.monotonic() - self._started.popleft())
 
-    def play(self) -> None:
+    def play(self, iteration: int) -> None:
         """All steps of an iteration, of which each worker takes its own without a look at the others.
 
-        To the noise of actions in `actions` it adds their means, and takes the sum.
+        To the noise of actions in `actions` it adds their means, and takes the sum. That of observations depends on the
+        number of the iteration.
         """
         began = time.monotonic()
-        self._command("play", 0)
+        self._command("play", 0, iteration)
         self._took((time.monotonic() - began) / len(self.actions))
 
     def roll(self) -> None:
@@ -305,9 +306,9 @@ class WorkerPool:
     ) -> None:
         self.close()
 
-    def _command(self, name: str, part: int) -> list[Any]:
+    def _command(self, name: str, part: int, argument: Any = None) -> list[Any]:
         for worker in range(len(self._pipes)):
-            self._send(worker, (name, part, None))
+            self._send(worker, (name, part, argument))
         return self._answers()
 
     def _took(self, seconds: float) -> None:
@@ -526,7 +527,7 @@ def _load_kernels(env: TrackingEnv, views: dict[str, Array]) -> None:
             scratch[name] = np.ones_like(view if whole else view[: 2 if name == "rows" else 1, n])
     commands = _commands(env, scratch, n)
     commands["reset"](None)
-    commands["play"](None) if "play" in commands else commands["step"](0)
+    commands["play" if "play" in commands else "step"](0)
 
 
 def _work(
@@ -577,17 +578,15 @@ def _commands(env: TrackingEnv, views: dict[str, Array], mine: slice) -> dict[st
     policy = {name.removeprefix(POLICY): view for name, view in views.items() if name.startswith(POLICY)}
     if policy:
         net, reference = Net.of(policy), env.layout.reference_joint_pos.start
-        observed, noise, means, at = (
-            views["rows"][:, mine],
-            views["noise"][:, mine],
-            views["means"][:, mine],
-            views["at"][mine],
-        )
+        noise = Noise.of(word(env.cfg.seed), env.layout.noise(env.cfg.noise))
+        rows, observed, means = (views[name][:, mine] for name in ("rows", "observed", "means"))
+        at = views["at"][mine]
 
-        def play(_: Any) -> None:
+        def play(iteration: int) -> None:
+            first = iteration * len(results)
             for t, result in enumerate(results):
                 at[:] = t
-                act(net, observed[t], noise[t], reference, means[t], actions[t])
+                act(net, noise, env.env_ids, first + t, rows[t], reference, observed[t], means[t], actions[t])
                 env.step(actions[t], result)
 
         commands["play"] = play

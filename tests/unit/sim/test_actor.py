@@ -9,7 +9,11 @@ import torch
 from q1pipe.config import PolicyCfg
 from q1pipe.learn.policy import Policy, Shape
 from q1pipe.sim import actor
-from q1pipe.sim.actor import Net, act, parameters
+from q1pipe.sim.actor import Net, Noise, act, parameters
+from q1pipe.sim.draws import Purpose
+from q1pipe.sim.randomization import uniform
+
+SEED = np.uint64(7)
 
 
 @pytest.fixture
@@ -27,14 +31,15 @@ def test_actions_are_those_of_the_torch_policy(policy):
     parts = {name: x.detach().numpy() for name, x in policy.parts().items()}
     assert {name: x.shape for name, x in parts.items()} == parameters(9, (20, 7), 3)
     rng = np.random.default_rng(0)
-    rows, noise = 5 + 3 * rng.standard_normal((70, 12), np.float32), rng.standard_normal((70, 9), np.float32)
+    rows, ids = 5 + 3 * rng.standard_normal((70, 12), np.float32), np.arange(70)
     apart, means = rng.standard_normal((70, 3), np.float32), np.empty((70, 3), np.float32)
-    actions = apart.copy()
-    seen = noise.copy()
-    act(Net.of(parts), rows, seen, 2, means, actions)
-    normalised = policy.normalizer(torch.from_numpy(rows[:, :9] + noise)).numpy()
-    assert (seen == normalised).all()
-    expected = policy(torch.from_numpy(rows[:, :9] + noise)).detach().numpy()
+    actions, observed = apart.copy(), np.empty((70, 9), np.float32)
+    half = np.float32([0, 0.5, 0, 0, 0, 2, 0, 0, 0])
+    act(Net.of(parts), Noise.of(SEED, half), ids, 4, rows, 2, observed, means, actions)
+    expected = rows[:, :9].copy()
+    expected[:, [1, 5]] += np.float32((2 * uniform(7, Purpose.NOISE, ids, np.full(70, 4), 2) - 1) * [0.5, 2])
+    assert (observed == expected).all()
+    expected = policy(torch.from_numpy(observed)).detach().numpy()
     assert np.abs(expected).max() > 1
     np.testing.assert_allclose(means, expected, rtol=0, atol=1e-5)
     assert (actions == apart + means).all()
@@ -52,9 +57,9 @@ def test_an_action_does_not_depend_on_the_other_environments_of_the_worker():
     rng = np.random.default_rng(0)
     parts = {name: rng.normal(0, 0.1, shape).astype("f") for name, shape in parameters(119, (256, 64), 22).items()}
     obs, whole = rng.standard_normal((100, 119), np.float32), np.empty((100, 22), np.float32)
-    noise = np.zeros_like(obs)
-    act(Net.of(parts), obs, noise.copy(), 0, whole, np.zeros_like(whole))
+    noise, ids = Noise.of(SEED, np.full(119, 0.1, np.float32)), np.arange(100)
+    act(Net.of(parts), noise, ids, 0, obs, 0, np.empty_like(obs), whole, np.zeros_like(whole))
     for rows in (slice(0, 1), slice(3, 4), slice(5, 42), slice(64, 96)):
         part = np.empty((rows.stop - rows.start, 22), np.float32)
-        act(Net.of(parts), obs[rows], noise[rows].copy(), 0, part, np.zeros_like(part))
+        act(Net.of(parts), noise, ids[rows], 0, obs[rows], 0, np.empty_like(obs[rows]), part, np.zeros_like(part))
         assert (part == whole[rows]).all(), rows

@@ -15,9 +15,10 @@ import pytest
 
 from q1pipe.config import PolicyCfg, RobotCfg, TrainCfg
 from q1pipe.errors import Q1Error
-from q1pipe.sim.actor import Net, act, parameters
+from q1pipe.sim.actor import Net, Noise, act, parameters
 from q1pipe.sim.env import StepBuffers, TrackingEnv
 from q1pipe.sim.observations import Layout
+from q1pipe.sim.randomization import word
 from q1pipe.sim.workers import WorkerError, WorkerPool, _limit_sending
 
 ENVS, STEPS = 8, 30
@@ -88,16 +89,16 @@ def test_workers_that_act_take_the_same_steps_as_when_they_are_told_each_action(
     layout, (skip, explore) = Layout.of(robot), (0.05, 0.5)
     policy = {name: rng.normal(0, skip, s) for name, s in parameters(layout.actor_dim, (16, 8), 22).items()}
     policy["spread"] = rng.uniform(0.5, 2, layout.actor_dim)
-    noise, sample = rng.uniform(-0.1, 0.1, (STEPS, ENVS, layout.actor_dim)), rng.normal(0, explore, (STEPS, ENVS, 22))
+    sample = rng.normal(0, explore, (STEPS, ENVS, 22))
     cfg, results = busy.model_copy(update={"policy": PolicyCfg(hidden=(16, 8))}), []
     for workers in (1, 2, 4):
         with pool(workers, cfg=cfg, acts=True) as p:
             for name, values in policy.items():
                 p.policy[name][:] = values
-            p.noise[:], p.actions[:] = noise, sample
+            p.actions[:] = sample
             p.reset()
-            p.play()
-            results.append({name: getattr(p, name).copy() for name in (*RESULTS, "actions", "means")})
+            p.play(3)
+            results.append({name: getattr(p, name).copy() for name in (*RESULTS, "observed", "actions", "means")})
     assert results[0]["cause"].any()
     for other in results[1:]:
         for name, array in results[0].items():
@@ -107,9 +108,11 @@ def test_workers_that_act_take_the_same_steps_as_when_they_are_told_each_action(
     net, mean = Net.of({name: np.float32(x) for name, x in policy.items()}), np.zeros((ENVS, 22), "f")
     env, out = TrackingEnv(robot, clip, busy, np.arange(ENVS)), StepBuffers.zeros(ENVS, layout)
     env.reset_all(out)
+    noise, observed = Noise.of(word(busy.seed), layout.noise(busy.noise)), np.zeros((ENVS, layout.actor_dim), "f")
     for t in range(STEPS):
         taken = np.float32(sample[t])
-        act(net, out.rows, np.float32(noise[t]), 0, mean, taken)
+        act(net, noise, env.env_ids, 3 * STEPS + t, out.rows, 0, observed, mean, taken)
+        assert (first["observed"][t] == observed).all()
         assert (first["means"][t] == mean).all()
         assert (first["actions"][t] == taken).all()
         env.step(taken, out)
@@ -301,7 +304,7 @@ def test_an_iteration_that_goes_on_step_by_step_is_no_hang(pool, monkeypatch):
     with pool(2, acts=True) as p:
         p.policy["spread"][:] = 1
         p.reset()
-        p.play()
+        p.play(0)
         p._slowest = 0.001
         pid = p._processes[1].pid
         os.kill(pid, signal.SIGSTOP)  # and in its place
@@ -314,12 +317,12 @@ def test_an_iteration_that_goes_on_step_by_step_is_no_hang(pool, monkeypatch):
 
         thread = threading.Thread(target=go_on)
         thread.start()
-        p.play()
+        p.play(0)
         thread.join()
         p._slowest = 0.001
         os.kill(pid, signal.SIGSTOP)
         with pytest.raises(Q1Error, match="worker 1 of 2 .* has not answered for 2 s"):
-            p.play()
+            p.play(0)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -497,7 +500,7 @@ for share in (1, 5):
     known = [len(kernel.signatures) for kernel in of_all]
     commands = _commands(TrackingEnv(robot, reference, cfg, np.arange(share)), views, slice(0, share))
     commands["reset"](None)
-    commands["play"](None)
+    commands["play"](0)
     print(sum(known), sum(len(kernel.signatures) for kernel in of_all))
 """
 
