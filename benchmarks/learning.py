@@ -35,7 +35,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "net 512-256-128": {"policy": {"hidden": [512, 256, 128]}},
     "2 epochs": {"ppo": {"epochs": 2}},
     "5 epochs": {"ppo": {"epochs": 5}},
-    "bf16": {"autocast": "bf16"},
+    "float32": {"autocast": None},
     "8 mini-batches": {"ppo": {"mini_batches": 8}},
     "2 mini-batches": {"ppo": {"mini_batches": 2}},
     "target KL 0.01": {"ppo": {"target_kl": 0.01}},

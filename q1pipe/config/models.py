@@ -258,9 +258,10 @@ class TrainCfg(Section):
         "null: true, but on cpu workers act",
     )
     autocast: str | None = Field(
-        None,
-        pattern="^bf16$",
-        description="bf16: matrices are multiplied in bfloat16 in training; null: float32",
+        "auto",
+        pattern="^(auto|bf16)$",
+        description="bf16: matrices are multiplied in bfloat16 in training; null: float32; "
+        "auto: bf16 where the learner is a processor with AMX, else float32",
     )
     ppo: PpoCfg = PpoCfg()
     policy: PolicyCfg = PolicyCfg()

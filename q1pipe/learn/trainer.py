@@ -20,7 +20,7 @@ from q1pipe.config import TrainCfg
 from q1pipe.errors import DeviceError, Finding, Q1Error, error, warn
 from q1pipe.learn import checkpoint
 from q1pipe.learn.buffer import Batch, Rollout
-from q1pipe.learn.device import memory_short, out_of_memory
+from q1pipe.learn.device import fast_in_bf16, memory_short, out_of_memory
 from q1pipe.learn.events import Events
 from q1pipe.learn.history import DEVICE, History
 from q1pipe.learn.policy import Critic, Policy, plain
@@ -144,7 +144,8 @@ class Trainer:
         self.noise = torch.as_tensor(noise, dtype=torch.float32, device=self.device)
         noisy = np.flatnonzero(noise).tolist()
         self.noisy = slice(noisy[0], noisy[-1] + 1) if noisy else slice(0)  # columns
-        self.ppo = Ppo(policy, critic, cfg.ppo, self.generator, bf16=cfg.autocast == "bf16")
+        bf16 = cfg.autocast == "bf16" or (cfg.autocast == "auto" and fast_in_bf16(self.device))
+        self.ppo = Ppo(policy, critic, cfg.ppo, self.generator, bf16=bf16)
         if pool.policy:  # the rollout is where the workers write it
             self.rollout = Rollout(policy.shape, *map(torch.from_numpy, (pool.rows, pool.actions, pool.means)))
         else:
@@ -213,6 +214,8 @@ class Trainer:
 
     def begin(self) -> None:
         """Go on from the newest checkpoint in the folder, or start."""
+        precision = "bfloat16" if self.ppo.bf16 else "float32"
+        log.info("matrices are multiplied in %s (train.autocast)", precision)
         if not (found := checkpoint.newest(self.folder)):
             self.pool.reset()
             normalizer, first = self.policy.normalizer, torch.from_numpy(self.pool.rows[0]).to(self.device)
@@ -228,6 +231,11 @@ class Trainer:
         if state["threads"] != (now := torch.get_num_threads()):
             said = f"{now} threads compute, {state['threads']} did before: the last digits may differ"
             log.warning(warn("threads", str(path), said, action="the same --cores for the same digits"))
+        if state["bf16"] != self.ppo.bf16:
+            said = f"matrices are multiplied in {precision}, and were not before"
+            log.warning(
+                warn("autocast", str(path), said, action="train.autocast: bf16, or null, is the same everywhere")
+            )
 
     def require_episodes(self, row: dict[str, float]) -> None:
         """Stop where episodes end as soon as they begin, for some iterations: nothing can be learned from them.
@@ -493,6 +501,7 @@ class Trainer:
             "best": dict(self.best),
             "restored": self.restored,
             "threads": torch.get_num_threads(),
+            "bf16": self.ppo.bf16,
             "meta": self.meta,
         }
 

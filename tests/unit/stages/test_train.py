@@ -30,6 +30,7 @@ from q1pipe.config import (
     TrainCfg,
 )
 from q1pipe.errors import Q1Error
+from q1pipe.learn import device
 from q1pipe.learn.policy import Policy
 from q1pipe.learn.trainer import Trainer
 from q1pipe.robot import Robot
@@ -48,6 +49,7 @@ TINY = TrainCfg(
     steps_per_env=6,
     save_interval=2,
     best_episodes=2,
+    autocast=None,  # the same on every machine
     policy=PolicyCfg(hidden=(16, 8)),
     reset=ResetCfg(bin_seconds=0.1),
 )
@@ -248,7 +250,7 @@ def test_fingerprint_covers_what_decides_the_result_and_not_the_budget(motion: P
     same = fingerprint()
     assert fingerprint(max_iterations=9, save_interval=9, num_workers=2) == same
     assert train.provenance(motion, robot, TINY, {"device": "npu:0", "name": "an accelerator"})["fingerprint"] == same
-    for change in ({"autocast": "bf16"}, {"half_batches": True}):
+    for change in ({"autocast": "bf16"}, {"autocast": "auto"}, {"half_batches": True}):
         assert fingerprint(**change) != same
     for change in ({"seed": 2}, {"num_envs": 4}, {"ppo": PpoCfg(gamma=0.9)}, {"policy": PolicyCfg(skip=False)}):
         assert fingerprint(**change) != same
@@ -264,6 +266,22 @@ def test_autocast_trains_in_bfloat16_and_keeps_float32(reference: Stage, stage: 
     state = torch.load(stage.runs[0] / "model_2.pt", weights_only=True)
     kept = [*state["policy"]["state"].values(), *state["critic"].values()]
     assert {x.dtype for x in kept if isinstance(x, torch.Tensor)} == {torch.float32}
+
+
+def test_autocast_auto_is_bfloat16_where_the_processor_is_fast_in_it(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def run(flags: str, iterations: int) -> list[dict[str, str]]:
+        monkeypatch.setattr(device, "_of_cpu", {"flags": flags, "model name": "a processor"}.__getitem__)
+        caplog.clear()
+        return stage.run(TINY.model_copy(update={"autocast": "auto", "max_iterations": iterations}))
+
+    half = run("sse4_2 amx_bf16 amx_tile", 2)
+    assert "matrices are multiplied in bfloat16" in caplog.text
+    assert half == stage.run(TINY.model_copy(update={"autocast": "bf16", "max_iterations": 2}))
+    run("sse4_2 avx512_bf16", 3)  # the run goes on, elsewhere
+    assert "model_2.pt — matrices are multiplied in float32, and were not before" in caplog.text
+    assert rows(stage.runs[0] / "train.csv")[:2] == half
 
 
 def test_workers_that_act_collect_what_a_learner_that_acts_does(stage: Stage) -> None:
