@@ -127,19 +127,19 @@ def time_to_quality(o: Options, files: Path) -> Entries:
                 curve.append({"seconds": spent(curve) + seconds, **quality(played, robot, clip)})
                 said = "  ".join(f"{k} {v:.3f}" for k, v in curve[-1].items())
                 typer.echo(f"  {contestant.name:10} {said}")
-    return [
-        {
-            "contest": f"time to {key} {least}",
-            "contestant": name,
-            "unit": "s of training",
-            "reached": first(curve, key, least) is not None,
-            "median": first(curve, key, least) or spent(curve),
-            "ratio": (first(curve, key, least) or spent(curve)) / (first(curves[OURS], key, least) or math.nan),
-            "curve": curve,
-        }
-        for key, least in LEVELS
-        for name, curve in curves.items()
-    ]
+    entries = []
+    for key, least in LEVELS:
+        took = {name: first(curve, key, least) for name, curve in curves.items()}
+        for name, curve in curves.items():
+            seconds = took[name] or spent(curve)
+            figures = {
+                "median": seconds,
+                "ratio": seconds / (took[OURS] or math.nan),
+                "reached": took[name] is not None,
+            }
+            what = {"contest": f"time to {key} {least}", "contestant": name, "unit": "s of training"}
+            entries.append({**what, **figures, "curve": curve})
+    return entries
 
 
 def first(curve: list[dict[str, float]], key: str, least: float) -> float | None:
