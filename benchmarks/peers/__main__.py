@@ -252,7 +252,7 @@ def main(
     for e in results["entries"]:
         figures = [f"{e[k]:.0f}" if k in e else "" for k in ("median", "lowest", "highest")]
         beyond = "" if e.get("reached", True) else "> "  # it was not there yet
-        figures[0], ratio = beyond + figures[0], f"{beyond}{e['ratio']:.2f}"
+        figures[0], ratio = beyond + figures[0], "" if math.isnan(e["ratio"]) else f"{beyond}{e['ratio']:.2f}"
         typer.echo(TABLE.format(e["contest"], e["contestant"], *figures, ratio, e["unit"]))
 
 
