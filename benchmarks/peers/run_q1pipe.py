@@ -25,8 +25,7 @@ from q1pipe.stages.train import train
 from q1pipe.stopping import Stopping
 
 # Starts on the reference itself, as UniLab's test episodes do
-STILL: dict[str, Any] = {"z": (0, 0), **dict.fromkeys(("xy", "roll_pitch", "yaw", "joint"), 0)}
-STILL |= dict.fromkeys(("vel_xy", "vel_z", "vel_roll_pitch", "vel_yaw"), 0)
+STILL = ResetCfg(xy=0, z=(0, 0), roll_pitch=0, yaw=0, joint=0, vel_xy=0, vel_z=0, vel_roll_pitch=0, vel_yaw=0)
 
 
 class Turns(Stopping):
@@ -75,7 +74,7 @@ def main(descriptor: int, asked: dict[str, Any]) -> None:
     robot, clip, cfg = Robot.load(settings["robot"]), Clip.load(Path(asked["clip"])), settings["train"]
     folder = Path(asked["folder"])
     turns = Turns(descriptor, folder / "train.csv", asked["iterations"])
-    still = cfg.model_copy(update={"reset": ResetCfg(**STILL)})
+    still = cfg.model_copy(update={"reset": STILL})
     watched = TrackingEnv(robot, clip, still, np.arange(asked["play"] or 1), "nominal", nthread=asked["threads"])
 
     @torch.no_grad()

@@ -106,7 +106,7 @@ class Trainer:
         policy: actor, on the device.
         critic: value function, on the device.
         cfg: stage settings.
-        noise: (actor) ± half-width of the uniform noise on the actor's observation.
+        noise: (actor) ± half-width of the uniform noise on the actor's observation; workers that act have their own.
         folder: run folder for checkpoints, train.csv, eval.csv and TensorBoard events.
         terms: names of the reward terms, columns of `pool.terms`.
         causes: names of the causes 1, 2, … of an episode's end.
