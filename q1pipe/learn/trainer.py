@@ -54,8 +54,10 @@ class Pool(Protocol):
     ep_len: Array  # (T, N) int32
     ep_ret: Array  # (T, N) float32
     actions: Array  # (T, N, J) float32
-    observed: Array  # (T, N, actor) float32, where the workers act: what the policy observed, with its noise
+    features: Array  # (T, N, actor) float32, where the workers act: `Policy.features`, with `offsets`
+    offsets: Array  # (T, N, J) float32, where the workers act
     means: Array  # (T, N, J) float32, where the workers act
+    moments: Array  # (2, N, actor) float64, where the workers act: sums of what was observed, and of its squares
     policy: dict[str, Array]  # `Policy.parts`, where the workers act; else empty
     bin_probs: Array  # (bins,) float64
     parts: list[slice]  # of the environments, that step in turn
@@ -339,42 +341,49 @@ class Trainer:
         Random numbers are drawn for all steps at once, and the normaliser learns at the end from all observations, as
         the critic's does: small kernels for each step would take longer than the networks.
         """
-        policy = self.policy
         sample = torch.randn(self.rollout.actions.shape, generator=self.generator, device=self.device)
-        sample.mul_(torch.exp(policy.log_std))
-        observed = self.play(sample) if self.pool.policy else self.drive(sample)
-        features = policy.features(observed)
-        policy.normalizer.update(observed.flatten(0, 1))
-        return features
+        std = torch.exp(self.policy.log_std)
+        return self.play(sample, std) if self.pool.policy else self.drive(sample.mul_(std))
 
     def begin_rollout(self) -> None:
         """Where the iteration starts, on the device."""
         if not self.pool.policy:
             self.rollout.rows[0].copy_(torch.from_numpy(self.pool.rows[0]))
 
-    def play(self, sample: Tensor) -> Tensor:
+    def play(self, sample: Tensor, std: Tensor) -> tuple[Tensor, Tensor]:
         """Let the workers act, each by itself: told each action, all wait for the slowest and for the learner.
+
+        Args:
+            sample: (T, N, J) how far each action is from its mean, in units of std.
+            std: (J).
+
+        Returns:
+            The policy's features, (T, N, …).
+        """
+        pool, policy = self.pool, self.policy
+        for name, values in policy.parts().items():
+            pool.policy[name][:] = values
+        # Not by torch: its threads would go on spinning for a while, in the way of the workers
+        np.multiply(sample.numpy(), std.numpy(), out=pool.actions)
+        pool.play(self.iteration)
+        count = sample.shape[0] * sample.shape[1]
+        mean, square = pool.moments.sum(axis=1) / count
+        var = np.maximum(square - mean * mean, 0)
+        policy.normalizer.merge(count, *(torch.from_numpy(x.astype(np.float32)) for x in (mean, var)))
+        return torch.from_numpy(pool.features), torch.from_numpy(pool.offsets)
+
+    def drive(self, sample: Tensor) -> tuple[Tensor, Tensor]:
+        """Steps of every part in turn: the device computes the actions of one while the workers step the others.
+
+        Each copies its block of rows to the device and its actions back, nothing else.
 
         Args:
             sample: (T, N, J) how far each action is from its mean.
 
         Returns:
-            What the policy observed, (T, N, actor).
+            The policy's features, (T, N, …).
         """
-        pool = self.pool
-        for name, values in self.policy.parts().items():
-            pool.policy[name][:] = values
-        pool.actions[:] = sample
-        pool.play(self.iteration)
-        return torch.from_numpy(pool.observed)
-
-    def drive(self, sample: Tensor) -> Tensor:
-        """Steps of every part in turn: the device computes the actions of one while the workers step the others.
-
-        Each copies its block of rows to the device and its actions back, nothing else. Arguments and result are
-        those of `play`.
-        """
-        rows, width = self.rollout.rows, self.policy.shape.actor
+        rows, policy, width = self.rollout.rows, self.policy, self.policy.shape.actor
         noise = torch.zeros(*sample.shape[:2], width, device=self.device)
         noisy, half = noise[..., self.noisy], self.noise[self.noisy]  # numbers for all would take twice as long
         noisy[:] = torch.rand(noisy.shape, generator=self.generator, device=self.device).mul_(2).sub_(1).mul_(half)
@@ -386,7 +395,10 @@ class Trainer:
                 self.pool.start(t, number)
         for part in self.pool.parts:
             self.arrive(self.cfg.steps_per_env, part)
-        return noise.add_(rows[:-1, :, :width])
+        observed = noise.add_(rows[:-1, :, :width])
+        features = policy.features(observed)
+        policy.normalizer.update(observed.flatten(0, 1))
+        return features
 
     def arrive(self, t: int, part: slice) -> None:
         """Wait for what a part's step led to, and copy it to the device."""

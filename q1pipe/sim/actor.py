@@ -63,6 +63,23 @@ def parameters(observation: int, hidden: Sequence[int], actions: int) -> dict[st
     return shapes
 
 
+class Explored(NamedTuple):
+    """What the learner needs of the policy's work, beside the actions.
+
+    Attributes:
+        features: (n, actor) what the network saw.
+        offsets: (n, J) what was added to its output.
+        means: (n, J) mean actions.
+        moments: (2, n, actor) float64, sums of what was observed, with its noise, and of its squares, over the steps of
+            an iteration.
+    """
+
+    features: Floats
+    offsets: Floats
+    means: Floats
+    moments: NDArray[np.float64]
+
+
 class Noise(NamedTuple):
     """Uniform noise on observations, the same for an environment's step whoever computes it.
 
@@ -91,11 +108,10 @@ def act(
     step: int,
     rows: Floats,
     reference: int,
-    observed: Floats,
-    means: Floats,
+    out: Explored,
     actions: Floats,
 ) -> None:
-    """Write what the policy observes (n, actor) and its mean actions (n, J), and add these to the actions (n, J).
+    """Write what the policy sees and its mean actions, and add these to the actions (n, J).
 
     Args:
         net: the policy.
@@ -104,31 +120,38 @@ def act(
         step: control steps of the run so far, which the noise depends on.
         rows: (n, actor or more) observations without noise.
         reference: first of the J columns with the reference's joint positions.
-        observed: where to write.
-        means: where to write.
+        out: where to write; the moments are added to.
         actions: how far each action is from its mean.
     """
-    n, width = observed.shape
+    n, width = out.features.shape
     for first in range(0, n, BLOCK):
         count = min(BLOCK, n - first)
-        seen, x = observed[first : first + count], np.zeros((BLOCK, width), np.float32)
+        x = np.zeros((BLOCK, width), np.float32)
         for i in range(count):
+            seen, features, offsets = x[i], out.features[first + i], out.offsets[first + i]
+            sums, squares = out.moments[0, first + i], out.moments[1, first + i]
             for c in range(width):
-                seen[i, c] = rows[first + i, c]
+                seen[c] = rows[first + i, c]
             key = draws.key(noise.seed, draws.Purpose.NOISE, env_ids[first + i], step)
             for k in range(len(noise.columns)):
-                seen[i, noise.columns[k]] += np.float32(draws.around(draws.draw(key, k), noise.half[k]))
+                seen[noise.columns[k]] += np.float32(draws.around(draws.draw(key, k), noise.half[k]))
+            for j in range(len(offsets)):
+                offsets[j] = (seen[reference + j] - net.default[j]) * net.gain[j]
             for c in range(width):
-                x[i, c] = (seen[i, c] - net.mean[c]) / net.spread[c]
+                value = np.float64(seen[c])
+                sums[c] += value
+                squares[c] += value * value
+                seen[c] = (seen[c] - net.mean[c]) / net.spread[c]
+                features[c] = seen[c]
         for layer in range(len(net.weights)):
             x = np.dot(x, net.weights[layer].T)
             x += net.biases[layer]
             if layer < len(net.weights) - 1:
                 _elu(x.reshape(-1))
         for i in range(count):
-            for j in range(means.shape[1]):
-                mean = (seen[i, reference + j] - net.default[j]) * net.gain[j] + x[i, j]
-                means[first + i, j] = mean
+            for j in range(actions.shape[1]):
+                mean = out.offsets[first + i, j] + x[i, j]
+                out.means[first + i, j] = mean
                 actions[first + i, j] += mean
 
 

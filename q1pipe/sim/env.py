@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from q1pipe.config import TrainCfg
 from q1pipe.motion.clip import Clip
 from q1pipe.robot import Robot
-from q1pipe.sim import kernels
+from q1pipe.sim import kernels, kinematics
 from q1pipe.sim.observations import Layout
 from q1pipe.sim.physics import Ids, Physics
 from q1pipe.sim.randomization import Ranges, randomize_domain, time_limits
@@ -115,7 +115,7 @@ class TrackingEnv:
 
     Attributes:
         view: the last step as the rewards saw it: state, reference at the same frame, `rel`. Where mode "train" has
-            begun a new episode, the state is already its.
+            begun a new episode, the state is already its, but for velocities of bodies and for forces.
         layout: columns of a row.
         bin_probs: (bins,) start distribution of mode "train"; write to it.
         episodes: where each environment is in its episode.
@@ -147,10 +147,26 @@ class TrackingEnv:
         self.encoder_offset = np.zeros((n, joints), np.float32)
         if mode != "nominal":
             self.encoder_offset[:] = randomize_domain(self.physics, cfg, self.env_ids)
-        self._weights, self._limits = Weights.of(cfg.reward), Limits.of(robot, cfg.termination)
-        self._ranges = Ranges.of(cfg, cfg.randomization.push if mode != "nominal" else 0.0)
+        self._task = kernels.Task(
+            self.physics.simulated,
+            self.physics.places,
+            self.physics.batch.warning,
+            self.physics.warnings,
+            self.reference.table,
+            self.reference.following,
+            Weights.of(cfg.reward),
+            Limits.of(robot, cfg.termination),
+            Ranges.of(cfg, cfg.randomization.push if mode != "nominal" else 0.0),
+            self.env_ids,
+            self.episodes,
+            self.time_limit,
+            self.reference.starts,
+            self.physics.batch.state,
+            self.physics.fresh,
+            kinematics.Tree.of(robot),
+            self.physics.geoms,
+        )
         self._rows = np.arange(n)
-        self._target = np.zeros((n, joints), np.float32)
         now, next_ = (self.reference.at(self.episodes.frame) for _ in range(2))
         self.view = Step(
             robot=RobotConstants.of(robot),
@@ -172,13 +188,19 @@ class TrackingEnv:
             out: where to write.
             frames: (n,) start frames; none: those of the mode.
         """
-        for array in self.episodes:
+        e, starts = self.episodes, self.reference.starts
+        for array in e:
             array[:] = 0
-        self._begin(self._rows, frames)
+        if frames is None and self.mode == "train":
+            frames = kernels.start_frames(self._task.ranges, self.env_ids, e, self._rows, self.bin_probs, starts.at)
+        elif frames is None:
+            frames = np.zeros(self.num_envs, np.intp)
+        elif not ((frames >= 0) & (frames < self.reference.frames)).all():
+            raise IndexError(f"start frames {frames} of a clip with {self.reference.frames} frames")
+        kernels.begin(self._task, self.view, self._rows, frames)
         if self.mode == "train":
-            self.episodes.limit[:] = time_limits(self.cfg, self.env_ids, self.time_limit)
+            e.limit[:] = time_limits(self.cfg, self.env_ids, self.time_limit)
         self.physics.forward(self._rows)
-        self.physics.lift_out_of_floor(self._rows)
         self._look(out)
         for f in StepBuffers._fields:
             if f != "rows":
@@ -187,25 +209,11 @@ class TrackingEnv:
 
     def step(self, actions: Floats, out: StepBuffers) -> None:
         """Advance by one control step, given actions (n, J), and write the results."""
-        e, view = self.episodes, self.view
-        kernels.aim(actions, view, self._target)
-        self.physics.control_step(self._target)
-        self.view = view = view._replace(ref=view.ahead, ahead=view.ref)  # what was a frame ahead is here now
-        table, following = self.reference.table, self.reference.following
-        cut = kernels.judge(view, table, following, e, self._weights, self._limits, out)
-        if len(cut):
-            kernels.observe(view, cut, out.final_obs)
-        physics, renew = self.physics, self.mode == "train"
-        changed, ended = kernels.disturb(physics.simulated, self._ranges, self.env_ids, renew, e)
-        if len(ended):
-            e.number[ended] += 1
-            self._begin(ended)
-            kernels.look_up(table, following[e.frame], ended, view.ahead)
-        if len(changed):
-            physics.forward(changed)
-        if len(ended):
-            physics.lift_out_of_floor(ended)
-        kernels.observe(view, self._rows, out.rows)
+        physics, view = self.physics, self.view
+        kernels.aim(actions, view, physics.places.actuators, physics.ctrl, physics.batch.warning, physics.warnings)
+        failed = physics.control_step()
+        self.view = view._replace(ref=view.ahead, ahead=view.ref)  # what was a frame ahead is here now
+        kernels.settle(self._task, self.view, failed, self.mode == "train", self.bin_probs, out)
 
     def save(self) -> dict[str, NDArray[Any]]:
         """All that the next step depends on, a row per environment, but for what the seed tells."""
@@ -213,7 +221,10 @@ class TrackingEnv:
         return {"physics": self.physics.save(), **episodes}
 
     def load(self, state: dict[str, NDArray[Any]], out: StepBuffers) -> None:
-        """Go on from a saved state, bit for bit. Writes observations."""
+        """Go on from a saved state, bit for bit. Writes observations, whose last digits may not be those of before.
+
+        MuJoCo computes all that follows from a state here, but not after a push or where an episode began.
+        """
         for name, array in self.episodes._asdict().items():
             array[:] = state[name]
         self.physics.load(state["physics"])
@@ -230,17 +241,3 @@ class TrackingEnv:
         kernels.look_up(reference.table, reference.following[frame], self._rows, view.ahead)
         kernels.relative(view.ref, view.state, view.robot.anchor, view.rel_pos_w, view.rel_quat_w)
         kernels.observe(view, self._rows, out.rows)
-
-    def _begin(self, ids: Ids, frames: NDArray[np.intp] | None = None) -> None:
-        """Put environments at the start of an episode. Needs `forward` and `lift_out_of_floor` afterwards."""
-        e, starts = self.episodes, self.reference.starts
-        if frames is None and self.mode == "train":
-            frames = kernels.start_frames(self._ranges, self.env_ids, e, ids, self.bin_probs, starts.at)
-        elif frames is None:
-            frames = np.zeros(len(ids), np.intp)
-        elif not ((frames >= 0) & (frames < self.reference.frames)).all():
-            raise IndexError(f"start frames {frames} of a clip with {self.reference.frames} frames")
-        self.physics.renew(ids)
-        robot, simulated = self.view.robot, self.physics.simulated
-        kernels.begin(self._ranges, starts, robot, self.encoder_offset, self.env_ids, ids, frames, e, simulated)
-        e.limit[ids] = self.time_limit

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from q1pipe.sim import draws, turns
+from q1pipe.sim import draws, kinematics, turns
 from q1pipe.sim.compiled import compiled
 
 if TYPE_CHECKING:
@@ -59,6 +59,8 @@ class Places(NamedTuple):
         watched: (K,) body ids.
         root: body id.
         gyro: first of 3 in sensordata.
+        imu: body id of what the gyroscope is mounted on.
+        imu_quat: (4,) of the gyroscope in the body's frame.
         self_contact: first of 3 in sensordata.
     """
 
@@ -69,7 +71,51 @@ class Places(NamedTuple):
     watched: Ids
     root: int
     gyro: int
+    imu: int
+    imu_quat: Array
     self_contact: int
+
+
+class Task(NamedTuple):
+    """What a step needs beside the robots' states, in one piece: every array that is handed over costs half a µs.
+
+    Attributes:
+        simulated: the simulations.
+        places: in them.
+        warning: MuJoCo's, (n, kinds, 2), which ends in the numbers of its warnings so far.
+        before: (n,) how many there were before the step.
+        table: of `reference.Reference`.
+        following: (T,) the frame after each one.
+        weights: of the rewards.
+        limits: of the terminations.
+        ranges: of resets and pushes.
+        env_ids: (n,) global numbers of the environments.
+        episodes: where the environments are in them.
+        time_limit: control steps of an episode.
+        starts: what resets take from the clip.
+        states: MuJoCo's, (n, nstate), whose parts are `qpos`, `qvel` and all else that the next step depends on.
+        fresh: (nstate) before anything happened.
+        tree: of the robot.
+        geoms: of the robot.
+    """
+
+    simulated: Simulated
+    places: Places
+    warning: Array
+    before: Array
+    table: Floats
+    following: Ids
+    weights: Weights
+    limits: Limits
+    ranges: Ranges
+    env_ids: Ids
+    episodes: Episodes
+    time_limit: int
+    starts: Starts
+    states: Array
+    fresh: Array
+    tree: kinematics.Tree
+    geoms: kinematics.Geoms
 
 
 @compiled
@@ -91,8 +137,8 @@ def read_step(
     Args:
         simulated: what to read.
         places: where.
-        warning: MuJoCo's, (n, kinds, 2), as in `count`.
-        before: number of them before the step, (n,).
+        warning: MuJoCo's, as in `Task`.
+        before: as in `Task`.
         state: all of it is written.
         broken: (n,) written: had a new warning, or has a value that is not finite.
     """
@@ -112,9 +158,8 @@ def read_step(
 
 
 @compiled
-def _read(simulated: Simulated, places: Places, i: int, state: RobotState) -> None:
-    """`read` one robot."""
-    qpos, qvel, com = simulated.qpos[i], simulated.qvel[i], simulated.subtree_com[i, places.root]
+def _read_joints(places: Places, qpos: Array, qvel: Array, i: int, state: RobotState) -> None:
+    """Read what is in qpos (nq,) and qvel (nv,) themselves."""
     for j in range(len(places.qpos_adr)):
         state.joint_pos[i, j] = qpos[places.qpos_adr[j]]
         state.joint_vel[i, j] = qvel[places.qvel_adr[j]]
@@ -122,6 +167,31 @@ def _read(simulated: Simulated, places: Places, i: int, state: RobotState) -> No
         state.root_quat_w[i, c] = qpos[3 + c]
     for c in range(3):
         state.root_lin_vel_w[i, c] = qvel[c]
+
+
+@compiled
+def _show(pose: kinematics.Pose, places: Places, qpos: Array, qvel: Array, i: int, state: RobotState) -> None:
+    """Write what observations show of a robot that was put where it is; no velocities of bodies, no forces."""
+    _read_joints(places, qpos, qvel, i, state)
+    imu = turns.mul(turns.of(pose.quat[places.imu]), turns.of(places.imu_quat))
+    spin = turns.rotate(turns.conj(imu), turns.vector(pose.spin[places.imu]))
+    for c in range(3):
+        state.gyro[i, c] = spin[c]
+    for b in range(len(places.tracked)):
+        for c in range(3):
+            state.body_pos_w[i, b, c] = pose.pos[places.tracked[b], c]
+        for c in range(4):
+            state.body_quat_w[i, b, c] = pose.quat[places.tracked[b], c]
+    for k in range(len(places.watched)):
+        state.watched_z[i, k] = pose.pos[places.watched[k], 2]
+
+
+@compiled
+def _read(simulated: Simulated, places: Places, i: int, state: RobotState) -> None:
+    """`read` one robot."""
+    _read_joints(places, simulated.qpos[i], simulated.qvel[i], i, state)
+    com = simulated.subtree_com[i, places.root]
+    for c in range(3):
         state.gyro[i, c] = simulated.sensordata[i, places.gyro + c]
     for b in range(len(places.tracked)):
         body = places.tracked[b]
@@ -154,91 +224,53 @@ def _warnings(warning: Array) -> Any:
     return total
 
 
-class Geoms(NamedTuple):
-    """Collision geoms: each the sum of a ball, a box and an ellipsoid, any of which may be flat, and of a mesh.
+@compiled
+def aim(actions: Floats, s: Step, actuators: Ids, ctrl: Array, warning: Array, before: Array) -> None:
+    """Before a step of the physics: take actions (n, J) as the last ones, and write the position targets they mean.
 
-    Attributes:
-        body: (G,) body ids.
-        pos: (G, 3) m in the body's frame.
-        quat: (G, 4).
-        ball: (G,) m, radius.
-        box: (G, 3) m, half sizes.
-        ellipsoid: (G, 3) m, half axes.
-        first_vertex: (G,) of the mesh's vertices.
-        vertex_count: (G,) of them; 0: it has no mesh.
-        vertices: (V, 3) m in the mesh's frame.
-        floor: m, height of the floor.
+    Args:
+        actions: float32, as on the robot; so is the arithmetic of targets.
+        s: `action` and `previous_action` are written.
+        actuators: (J,) ids.
+        ctrl: MuJoCo's, (n, nu), written, rad.
+        warning: MuJoCo's, as in `Task`.
+        before: written, as in `Task`.
     """
-
-    body: Ids
-    pos: Array
-    quat: Array
-    ball: Array
-    box: Array
-    ellipsoid: Array
-    first_vertex: Ids
-    vertex_count: Ids
-    vertices: Array
-    floor: float
-
-
-@compiled
-def heights(simulated: Simulated, geoms: Geoms, out: Array) -> None:
-    """Write the height of the lowest point of each geom above the floor, (n, G) m; as `geometry.lowest_points`."""
-    for i in range(len(out)):
-        for g in range(len(geoms.body)):
-            out[i, g] = _height(simulated.xpos[i], simulated.xquat[i], geoms, g)
-
-
-@compiled
-def lift(simulated: Simulated, geoms: Geoms, ids: Ids) -> Ids:
-    """Raise those of some robots (k,) whose lowest geom is below the floor until it touches it; returns who was."""
-    raised = np.empty(len(ids), np.intp)
-    k = 0
-    for i in ids:
-        lowest = 0.0
-        for g in range(len(geoms.body)):
-            lowest = min(lowest, _height(simulated.xpos[i], simulated.xquat[i], geoms, g))
-        if lowest < 0:
-            simulated.qpos[i, 2] -= lowest
-            raised[k] = i
-            k += 1
-    return raised[:k]
-
-
-@compiled
-def _height(xpos: Array, xquat: Array, geoms: Geoms, g: int) -> Any:
-    """Height of the lowest point of a geom above the floor, m, from body poses (nbody, 3) m and (nbody, 4)."""
-    quat = turns.of(xquat[geoms.body[g]])
-    z = xpos[geoms.body[g], 2] + turns.rotate(quat, turns.vector(geoms.pos[g]))[2]
-    up, box, ellipsoid = (
-        turns.up(turns.mul(quat, turns.of(geoms.quat[g]))),
-        geoms.box[g],
-        geoms.ellipsoid[g],
-    )
-    depth, flattened = geoms.ball[g], 0.0
-    for c in range(3):
-        depth += abs(up[c]) * box[c]
-        flattened += (up[c] * ellipsoid[c]) ** 2
-    depth += math.sqrt(flattened)
-    if geoms.vertex_count[g]:
-        reach = -math.inf
-        for v in range(geoms.first_vertex[g], geoms.first_vertex[g] + geoms.vertex_count[g]):
-            vertex = geoms.vertices[v]
-            reach = max(reach, -up[0] * vertex[0] - up[1] * vertex[1] - up[2] * vertex[2])
-        depth += reach
-    return z - depth - geoms.floor
-
-
-@compiled
-def aim(actions: Floats, s: Step, target: Floats) -> None:
-    """Take actions (n, J) as the last ones and write the position targets that they mean, (n, J) rad."""
-    robot, joint_zero = s.robot, s.joint_zero
+    robot = s.robot
+    count(warning, before)
     for i in range(len(actions)):
         for j in range(actions.shape[1]):
             s.previous_action[i, j] = s.action[i, j]
             s.action[i, j] = actions[i, j]
-            target[i, j] = robot.default_joint_pos[j] + robot.action_scale[j] * actions[i, j] - joint_zero[i, j]
+            target = robot.default_joint_pos[j] + robot.action_scale[j] * actions[i, j] - s.joint_zero[i, j]
+            ctrl[i, actuators[j]] = target
+
+
+@compiled
+def settle(task: Task, s: Step, failed: Ids, renew: bool, bin_probs: Array, out: StepBuffers) -> None:
+    """All that follows a step of the physics.
+
+    In one piece, without a return to Python in between, which is in no cache any more after a step of the physics.
+
+    Args:
+        task: `episodes` and what is simulated go on.
+        s: as in `judge`; the state is read first.
+        failed: which simulations MuJoCo could not step, (m,).
+        renew: whether episodes that ended begin anew.
+        bin_probs: (bins,) distribution of where they do.
+        out: written.
+    """
+    e = task.episodes
+    read_step(task.simulated, task.places, task.warning, task.before, s.state, s.unstable)
+    for i in failed:
+        s.unstable[i] = True
+    cut = judge(s, task.table, task.following, e, task.weights, task.limits, out)
+    observe(s, cut, out.final_obs)
+    ended = disturb(task.simulated, task.places, s.state, task.ranges, task.env_ids, renew, e)
+    for i in ended:
+        e.number[i] += 1
+    begin(task, s, ended, start_frames(task.ranges, task.env_ids, e, ended, bin_probs, task.starts.at))
+    observe(s, np.arange(len(s.action)), out.rows)
 
 
 @compiled
@@ -288,46 +320,53 @@ def judge(
 
 
 @compiled
-def disturb(simulated: Simulated, ranges: Ranges, env_ids: Ids, renew: bool, e: Episodes) -> tuple[Ids, Ids]:
-    """Push whom it is time to push; returns who was pushed or has come to an end, (k,), and the latter alone, (m,).
+def disturb(
+    simulated: Simulated, places: Places, state: RobotState, ranges: Ranges, env_ids: Ids, renew: bool, e: Episodes
+) -> Ids:
+    """Push whom it is time to push; returns whose episode has come to an end and begins anew, (k,).
 
     Args:
-        simulated: their `qvel` changes.
+        simulated: what is pushed.
+        places: in it.
+        state: what observations show of a push is written: velocity of the root, gyroscope.
         ranges: no pushes if `ranges.push` is 0.
         env_ids: (n,) global numbers of the environments.
         renew: whether episodes that ended begin anew.
         e: where the environments are in their episodes; `until_push` and `pushes` change.
     """
-    changed, ended = np.empty(len(env_ids), np.intp), np.empty(len(env_ids), np.intp)
-    k = m = 0
+    ended, k = np.empty(len(env_ids), np.intp), 0
     for i in range(len(env_ids)):
-        due = False
         if ranges.push > 0:
             e.until_push[i] -= 1
-            due = e.until_push[i] == 0 and e.cause[i] == Cause.NONE
-        if due:
-            e.until_push[i] = push(simulated.qpos[i], simulated.qvel[i], ranges, env_ids[i], e.pushes[i])
-            e.pushes[i] += 1
-        over = renew and e.cause[i] != Cause.NONE
-        if over:
-            ended[m] = i
-            m += 1
-        if due or over:
-            changed[k] = i
+            if e.until_push[i] == 0 and e.cause[i] == Cause.NONE:
+                e.until_push[i] = _push(simulated, places, state, i, ranges, env_ids[i], e.pushes[i])
+                e.pushes[i] += 1
+        if renew and e.cause[i] != Cause.NONE:
+            ended[k] = i
             k += 1
-    return changed[:k], ended[:m]
+    return ended[:k]
 
 
 @compiled
-def push(qpos: Array, qvel: Array, ranges: Ranges, env_id: int, count: int) -> Any:
-    """Kick the root of a robot, which was kicked so often before; returns the control steps until the next time."""
+def _push(
+    simulated: Simulated, places: Places, state: RobotState, i: int, ranges: Ranges, env_id: int, count: int
+) -> Any:
+    """Kick the root of a robot, which was kicked so often before; returns the control steps until the next time.
+
+    The whole robot goes and turns with its root at first, the gyroscope as well: no need for a `forward`.
+    """
     key, change = draws.key(ranges.seed, draws.Purpose.PUSH, env_id, count), np.empty(6)
+    qpos, qvel = simulated.qpos[i], simulated.qvel[i]
     for c in range(6):
         change[c] = ranges.push * draws.around(draws.draw(key, c), ranges.velocity[c])
-    turn = turns.rotate(turns.conj(turns.of(qpos[3:7])), turns.vector(change[3:]))  # world -> body frame
+    turning = turns.vector(change[3:])
+    imu = turns.mul(turns.of(simulated.xquat[i, places.imu]), turns.of(places.imu_quat))
+    root, seen = turns.rotate(turns.conj(turns.of(qpos[3:7])), turning), turns.rotate(turns.conj(imu), turning)
     for c in range(3):
         qvel[c] += change[c]
-        qvel[3 + c] += turn[c]
+        qvel[3 + c] += root[c]
+        state.root_lin_vel_w[i, c] = qvel[c]
+        state.gyro[i, c] += seen[c]
     return _push_steps(draws.draw(key, 6), ranges)
 
 
@@ -393,8 +432,7 @@ def reset_state(
     """Write the reference's state at a frame, plus noise: qpos (nq,), qvel (nv,).
 
     Orientation noise turns the robot about the world's axes through its root. Joints stay inside their soft limits,
-    except where the reference itself is beyond them. A geom may still be below the floor: see
-    `Physics.lift_out_of_floor`.
+    except where the reference itself is beyond them. A geom may still be below the floor: see `begin`.
     """
     key, root, noise = draws.key(ranges.seed, draws.Purpose.RESET, env_id, episode), reference.root[frame], np.empty(6)
     for c in range(2):
@@ -423,39 +461,38 @@ def reset_state(
 
 
 @compiled
-def begin(
-    ranges: Ranges,
-    reference: Starts,
-    robot: RobotConstants,
-    joint_zero: Floats,
-    env_ids: Ids,
-    ids: Ids,
-    frames: Ids,
-    e: Episodes,
-    simulated: Simulated,
-) -> None:
+def begin(task: Task, s: Step, ids: Ids, frames: Ids) -> None:
     """Put some environments (k,) at the start of an episode.
 
+    A robot whose lowest geom would be below the floor is raised until it touches it: no solver is asked to undo a
+    penetration, which would shoot the robot upward.
+
     Args:
-        ranges: of the noise.
-        reference: of the clip.
-        robot: of it.
-        joint_zero: (n, J) rad, encoder offset.
-        env_ids: (n,) global numbers of the environments.
+        task: `states` and `episodes` are written, but for `number`.
+        s: `ahead` and of the state what observations show are written.
         ids: which begin, (k,).
         frames: (k,) reference frames that they begin at.
-        e: where the environments are in their episodes; `number` is only read, `limit` is the caller's.
-        simulated: `qpos` and `qvel` are written.
     """
+    e, ranges, robot = task.episodes, task.ranges, s.robot
     for k, i in enumerate(ids):
-        qpos = simulated.qpos[i]
-        reset_state(ranges, reference, robot, env_ids[i], e.number[i], frames[k], qpos, simulated.qvel[i])
+        qpos, qvel, env_id = task.simulated.qpos[i], task.simulated.qvel[i], task.env_ids[i]
+        task.states[i] = task.fresh
+        reset_state(ranges, task.starts, robot, env_id, e.number[i], frames[k], qpos, qvel)
+        pose, lowest = kinematics.pose(task.tree, qpos, qvel), 0.0
+        for g in range(len(task.geoms.body)):
+            lowest = min(lowest, kinematics.height(pose.pos, pose.quat, task.geoms, g))
+        qpos[2] -= lowest
+        for body in range(1, len(pose.pos)):
+            pose.pos[body, 2] -= lowest
+        _show(pose, task.places, qpos, qvel, i, s.state)
         e.frame[i], e.length[i], e.total[i], e.cause[i] = frames[k], 0, 0, Cause.NONE
-        e.until_push[i] = first_push(ranges, env_ids[i], e.number[i])
+        e.limit[i], e.until_push[i] = task.time_limit, first_push(ranges, env_id, e.number[i])
         for j in range(len(robot.qpos_adr)):
             # As if the robot had been held where it is: action 0 would be the default pose, far from a robot that lies
-            measured = qpos[robot.qpos_adr[j]] + joint_zero[i, j]
+            measured = qpos[robot.qpos_adr[j]] + s.joint_zero[i, j]
             e.action[i, j] = (measured - robot.default_joint_pos[j]) / robot.action_scale[j]
+    if len(ids):
+        look_up(task.table, task.following[e.frame], ids, s.ahead)
 
 
 @compiled

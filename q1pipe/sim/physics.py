@@ -17,13 +17,13 @@ from mujoco.batch import Batch, SimulationError
 from numpy.typing import NDArray
 
 from q1pipe.config import TrainCfg
-from q1pipe.geometry import mesh, primitives
-from q1pipe.robot import Robot
-from q1pipe.sim import kernels
+from q1pipe.robot import GYRO, Robot
+from q1pipe.sim import kernels, kinematics
 
 Floats = NDArray[np.float32]
 Ids = NDArray[np.intp]
 
+NOBODY: Ids = np.zeros(0, np.intp)
 VELOCITY = int(mujoco.mjtStage.mjSTAGE_VEL)
 
 
@@ -71,8 +71,13 @@ class Physics:
 
     Attributes:
         batch: the simulations; `expand` its model fields to make them differ.
-        state: the robots' present state, written by `control_step` and `forward`.
+        state: the robots' present state, written by `kernels.read_step`, `kernels.begin` and `forward`.
         simulated: what the state is read from.
+        places: where in it.
+        geoms: what of the robot collides.
+        fresh: (nstate) a simulation's `Batch.state` before anything happened; to write it is cheaper than Batch.reset,
+            which clears all of an MjData.
+        warnings: (n,) how many MuJoCo had given before a step, which `kernels.count` writes.
         unstable: (n,) bool, simulations whose last control step was not physics: a warning, an error or a value that
             is not finite.
     """
@@ -90,8 +95,8 @@ class Physics:
         self.ctrl = self.batch.bind("ctrl")
         self.simulated = kernels.Simulated(*(self.batch.bind(name) for name in kernels.Simulated._fields))
         self.qpos, self.qvel = self.simulated.qpos, self.simulated.qvel
-        watched = watched_bodies(robot, cfg)
-        self._places = kernels.Places(
+        watched, imu = watched_bodies(robot, cfg), model.sensor(GYRO).objid[0]
+        self.places = kernels.Places(
             robot.qpos_adr,
             robot.qvel_adr,
             robot.actuator_ids,
@@ -99,53 +104,37 @@ class Physics:
             watched,
             robot.root,
             robot.gyro.start,
+            int(model.site_bodyid[imu]),
+            model.site_quat[imu],
             robot.self_collision.start,
         )
-        self._geoms = _geoms(robot)
-        self._fresh = self.batch.state[0].copy()
+        self.geoms = kinematics.Geoms.of(robot)
+        self.fresh = self.batch.state[0].copy()
         self.state = RobotState.zeros(robot, len(watched), num_envs)
         self.unstable = np.zeros(num_envs, bool)
-        self._warnings = np.zeros(num_envs, np.int64)
+        self.warnings = np.zeros(num_envs, np.int64)
 
-    def control_step(self, target: Floats) -> None:
-        """Hold the position targets (n, J) rad for one control step, then read the new state.
+    def control_step(self) -> Ids:
+        """Hold the targets in `ctrl` for one control step, which `kernels.read_step` reads; returns who failed, (k,).
 
-        A simulation that goes bad is marked in `unstable`. MuJoCo itself puts it back to the model's default pose and
-        only counts a warning, so its state looks fine afterwards.
+        MuJoCo itself puts a simulation that goes bad back to the model's default pose and only counts a warning, so its
+        state looks fine afterwards.
         """
-        self.ctrl[:, self.robot.actuator_ids] = target
-        kernels.count(self.batch.warning, self._warnings)
-        failed: Ids | slice = slice(0)
         try:
             self.batch.step(nstep=self.substeps, stage=VELOCITY)
         except SimulationError as e:
-            failed = e.ids
-        warning = self.batch.warning
-        kernels.read_step(self.simulated, self._places, warning, self._warnings, self.state, self.unstable)
-        self.unstable[failed] = True
-
-    def renew(self, ids: Ids) -> None:
-        """Forget what happened in some simulations. Their qpos and qvel have to be written, and `forward` follow."""
-        self.batch.state[ids] = self._fresh  # cheaper than Batch.reset, which clears all of an MjData
+            return e.ids.astype(np.intp)
+        return NOBODY
 
     def forward(self, ids: Ids) -> None:
         """Compute and read what follows from qpos and qvel of some simulations, after a write to them."""
         self.batch.forward(ids, stage=VELOCITY)
-        kernels.read(self.simulated, self._places, ids, self.state)
-
-    def lift_out_of_floor(self, ids: Ids) -> None:
-        """Raise some robots, after a `forward`, whose lowest geom is below the floor until it touches it.
-
-        No solver is asked to undo a penetration, which would shoot the robot upward.
-        """
-        raised = kernels.lift(self.simulated, self._geoms, ids)
-        if len(raised):
-            self.forward(raised)
+        kernels.read(self.simulated, self.places, ids, self.state)
 
     def geom_heights(self) -> NDArray[np.float64]:
         """Height of the lowest point of each collision geom above the floor, (n, G) m, ``robot.geoms`` order."""
         heights = np.empty((self.num_envs, len(self.robot.geoms)))
-        kernels.heights(self.simulated, self._geoms, heights)
+        kinematics.heights(self.simulated.xpos, self.simulated.xquat, self.geoms, heights)
         return heights
 
     def touches_floor(self, distance: float) -> NDArray[np.bool_]:
@@ -162,23 +151,6 @@ class Physics:
         """Go on from a saved state, bit for bit."""
         self.batch.state[:] = state
         self.forward(np.arange(self.num_envs))
-
-
-def _geoms(robot: Robot) -> kernels.Geoms:
-    """What the heights of the collision geoms follow from."""
-    model, geoms = robot.model, robot.geoms
-    meshes = [mesh(model, geom) for geom in geoms.tolist()]
-    counts = np.array([len(vertices) for vertices in meshes], np.intp)
-    return kernels.Geoms(
-        model.geom_bodyid[geoms].astype(np.intp),
-        model.geom_pos[geoms],
-        model.geom_quat[geoms],
-        *primitives(model, geoms),
-        np.cumsum(counts) - counts,
-        counts,
-        np.concatenate(meshes).astype(np.float64),
-        float(model.geom_pos[robot.floor, 2]),
-    )
 
 
 def watched_bodies(robot: Robot, cfg: TrainCfg) -> Ids:

@@ -29,6 +29,18 @@ def difference(a: Floats, b: Floats) -> Vector:
 
 
 @compiled
+def add(a: Vector, b: Vector) -> Vector:
+    """a + b."""
+    return a[0] + b[0], a[1] + b[1], a[2] + b[2]
+
+
+@compiled
+def less(a: Vector, b: Vector) -> Vector:
+    """a − b."""
+    return a[0] - b[0], a[1] - b[1], a[2] - b[2]
+
+
+@compiled
 def vector(v: Array) -> Vector:
     """A row of an array, (3)."""
     return np.float64(v[0]), np.float64(v[1]), np.float64(v[2])
@@ -102,6 +114,13 @@ def yaw(q: Quaternion) -> Quaternion:
     w, x, y, z = q
     half = math.atan2(2 * (w * z + x * y), 1 - 2 * (y * y + z * z)) / 2
     return math.cos(half), 0.0, 0.0, math.sin(half)
+
+
+@compiled
+def about(axis: Vector, angle: float) -> Quaternion:
+    """The rotation about an axis of unit length, rad."""
+    s = math.sin(angle / 2)
+    return math.cos(angle / 2), s * axis[0], s * axis[1], s * axis[2]
 
 
 @compiled

@@ -39,7 +39,7 @@ from q1pipe.config import RobotCfg, TrainCfg
 from q1pipe.errors import Finding, Q1Error, error
 from q1pipe.motion.clip import Clip
 from q1pipe.robot import Robot
-from q1pipe.sim.actor import Net, Noise, act, parameters
+from q1pipe.sim.actor import Explored, Net, Noise, act, parameters
 from q1pipe.sim.env import Mode, StepBuffers, TrackingEnv
 from q1pipe.sim.forks import Forks
 from q1pipe.sim.observations import Layout
@@ -89,7 +89,8 @@ def shared_fields(
     """The arrays of the block, in order."""
     steps = (horizon, num_envs)
     policy = {} if hidden is None else parameters(layout.actor_dim, hidden, joints)
-    explored = {} if hidden is None else {"observed": layout.actor_dim, "means": joints}
+    explored = {} if hidden is None else {"features": layout.actor_dim, "offsets": joints, "means": joints}
+    moments = {} if hidden is None else {"moments": Field((2, num_envs, layout.actor_dim), np.float64)}
     return {
         "rows": Field((horizon + 1, num_envs, layout.row_dim), np.float32),
         "final_obs": Field((*steps, layout.critic_dim), np.float32),
@@ -100,6 +101,7 @@ def shared_fields(
         "ep_ret": Field(steps, np.float32),
         "actions": Field((*steps, joints), np.float32),
         **{name: Field((*steps, width), np.float32) for name, width in explored.items()},
+        **moments,
         **{POLICY + name: Field(shape, np.float32) for name, shape in policy.items()},
         "bin_probs": Field((bins,), np.float64),
         "at": Field((num_envs,), np.int32),
@@ -146,8 +148,10 @@ class WorkerPool:
         ep_len: (T, N) int32, control steps of the episode, this one included.
         ep_ret: (T, N) float32, its rewards.
         actions: (T, N, J) float32, written by the learner before each step; before `play`, what is added to the mean.
-        observed: (T, N, actor) float32, with `acts`: what the policy observed, with its noise.
+        features: (T, N, actor) float32, with `acts`: what the policy's network saw.
+        offsets: (T, N, J) float32, with `acts`: what was added to its output.
         means: (T, N, J) float32, with `acts`: mean actions.
+        moments: (2, N, actor) float64, with `acts`: sums of what was observed and of its squares, over the T steps.
         policy: with `acts`: arrays of `actor.parameters`, written before `play`.
         bin_probs: (bins,) float64, start distribution of mode "train", written by the learner.
         at: (N,) int32, the step of `play` that each environment is at.
@@ -176,8 +180,10 @@ class WorkerPool:
     ep_len: Array
     ep_ret: Array
     actions: Array
-    observed: Array
+    features: Array
+    offsets: Array
     means: Array
+    moments: Array
     bin_probs: Array
     at: Array
 
@@ -283,7 +289,8 @@ class WorkerPool:
     def state(self) -> dict[str, Array]:
         """Plain arrays, a row per environment, from which `load_state` goes on exactly, with any number of workers."""
         saved = [state for part in range(len(self.parts)) for state in self._command("save", part) if state]
-        return {name: np.concatenate([state[name] for state in saved]) for name in saved[0]}
+        joined = {name: np.concatenate([state[name] for state in saved]) for name in saved[0]}
+        return {**joined, "rows": self.rows[0].copy()}
 
     def load_state(self, state: dict[str, Array]) -> None:
         """Go on from `state`, taken between two iterations; fills rows[0]. Waits for steps that were begun."""
@@ -291,8 +298,10 @@ class WorkerPool:
             self.wait()
         for part, shares in enumerate(self._shares):
             for worker, share in enumerate(shares):
-                self._send(worker, ("load", part, {name: array[share] for name, array in state.items()}))
+                theirs = {name: array[share] for name, array in state.items() if name != "rows"}
+                self._send(worker, ("load", part, theirs))
             self._answers()
+        self.rows[0] = state["rows"]  # to the last digit; see `TrackingEnv.load`
 
     def close(self) -> None:
         """End the workers. Arrays that others hold stay valid. Can be called again."""
@@ -524,7 +533,7 @@ def _load_kernels(env: TrackingEnv, views: dict[str, Array]) -> None:
     for name, view in views.items():
         if not name.startswith(REFERENCE):
             whole = name.startswith(POLICY) or view.ndim == 1
-            scratch[name] = np.ones_like(view if whole else view[: 2 if name == "rows" else 1, n])
+            scratch[name] = np.ones_like(view if whole else view[: 2 if name in ("rows", "moments") else 1, n])
     commands = _commands(env, scratch, n)
     commands["reset"](None)
     commands["play" if "play" in commands else "step"](0)
@@ -579,14 +588,16 @@ def _commands(env: TrackingEnv, views: dict[str, Array], mine: slice) -> dict[st
     if policy:
         net, reference = Net.of(policy), env.layout.reference_joint_pos.start
         noise = Noise.of(word(env.cfg.seed), env.layout.noise(env.cfg.noise))
-        rows, observed, means = (views[name][:, mine] for name in ("rows", "observed", "means"))
-        at = views["at"][mine]
+        rows, moments, at = views["rows"][:, mine], views["moments"][:, mine], views["at"][mine]
+        features, offsets, means = (views[name][:, mine] for name in ("features", "offsets", "means"))
+        explored = [Explored(features[t], offsets[t], means[t], moments) for t in range(len(actions))]
 
         def play(iteration: int) -> None:
             first = iteration * len(results)
+            moments[:] = 0
             for t, result in enumerate(results):
                 at[:] = t
-                act(net, noise, env.env_ids, first + t, rows[t], reference, observed[t], means[t], actions[t])
+                act(net, noise, env.env_ids, first + t, rows[t], reference, explored[t], actions[t])
                 env.step(actions[t], result)
 
         commands["play"] = play

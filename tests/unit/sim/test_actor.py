@@ -9,7 +9,7 @@ import torch
 from q1pipe.config import PolicyCfg
 from q1pipe.learn.policy import Policy, Shape
 from q1pipe.sim import actor
-from q1pipe.sim.actor import Net, Noise, act, parameters
+from q1pipe.sim.actor import Explored, Net, Noise, act, parameters
 from q1pipe.sim.draws import Purpose
 from q1pipe.sim.randomization import uniform
 
@@ -27,22 +27,33 @@ def policy():
     return policy
 
 
+def explored(n, width, joints):
+    """Room for what the policy did."""
+    moments = np.zeros((2, n, width))
+    return Explored(*(np.empty((n, w), np.float32) for w in (width, joints, joints)), moments)
+
+
 def test_actions_are_those_of_the_torch_policy(policy):
     parts = {name: x.detach().numpy() for name, x in policy.parts().items()}
     assert {name: x.shape for name, x in parts.items()} == parameters(9, (20, 7), 3)
     rng = np.random.default_rng(0)
     rows, ids = 5 + 3 * rng.standard_normal((70, 12), np.float32), np.arange(70)
-    apart, means = rng.standard_normal((70, 3), np.float32), np.empty((70, 3), np.float32)
-    actions, observed = apart.copy(), np.empty((70, 9), np.float32)
-    half = np.float32([0, 0.5, 0, 0, 0, 2, 0, 0, 0])
-    act(Net.of(parts), Noise.of(SEED, half), ids, 4, rows, 2, observed, means, actions)
-    expected = rows[:, :9].copy()
-    expected[:, [1, 5]] += np.float32((2 * uniform(7, Purpose.NOISE, ids, np.full(70, 4), 2) - 1) * [0.5, 2])
-    assert (observed == expected).all()
+    apart, out = rng.standard_normal((70, 3), np.float32), explored(70, 9, 3)
+    half, totals = np.float32([0, 0.5, 0, 0, 0, 2, 0, 0, 0]), np.zeros((2, 70, 9))
+    for step in (4, 5):
+        actions = apart.copy()
+        act(Net.of(parts), Noise.of(SEED, half), ids, step, rows, 2, out, actions)
+        observed = rows[:, :9].copy()
+        observed[:, [1, 5]] += np.float32((2 * uniform(7, Purpose.NOISE, ids, np.full(70, step), 2) - 1) * [0.5, 2])
+        totals += observed.astype(float), observed.astype(float) ** 2
+    features, offsets = policy.features(torch.from_numpy(observed))
+    assert (out.features == features.numpy()).all()
+    np.testing.assert_allclose(out.offsets, offsets.numpy(), rtol=1e-6)
     expected = policy(torch.from_numpy(observed)).detach().numpy()
     assert np.abs(expected).max() > 1
-    np.testing.assert_allclose(means, expected, rtol=0, atol=1e-5)
-    assert (actions == apart + means).all()
+    np.testing.assert_allclose(out.means, expected, rtol=0, atol=1e-5)
+    assert (actions == apart + out.means).all()
+    assert (out.moments == totals).all()
 
 
 def test_elu_is_torchs():
@@ -56,10 +67,10 @@ def test_elu_is_torchs():
 def test_an_action_does_not_depend_on_the_other_environments_of_the_worker():
     rng = np.random.default_rng(0)
     parts = {name: rng.normal(0, 0.1, shape).astype("f") for name, shape in parameters(119, (256, 64), 22).items()}
-    obs, whole = rng.standard_normal((100, 119), np.float32), np.empty((100, 22), np.float32)
+    obs, whole = rng.standard_normal((100, 119), np.float32), explored(100, 119, 22)
     noise, ids = Noise.of(SEED, np.full(119, 0.1, np.float32)), np.arange(100)
-    act(Net.of(parts), noise, ids, 0, obs, 0, np.empty_like(obs), whole, np.zeros_like(whole))
+    act(Net.of(parts), noise, ids, 0, obs, 0, whole, np.zeros_like(whole.means))
     for rows in (slice(0, 1), slice(3, 4), slice(5, 42), slice(64, 96)):
-        part = np.empty((rows.stop - rows.start, 22), np.float32)
-        act(Net.of(parts), noise, ids[rows], 0, obs[rows], 0, np.empty_like(obs[rows]), part, np.zeros_like(part))
-        assert (part == whole[rows]).all(), rows
+        part = explored(rows.stop - rows.start, 119, 22)
+        act(Net.of(parts), noise, ids[rows], 0, obs[rows], 0, part, np.zeros_like(part.means))
+        assert (part.means == whole.means[rows]).all(), rows

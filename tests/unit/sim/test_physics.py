@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 
 from q1pipe.sim.physics import Physics, RobotState
+from tests.simulation import control_step, put
 
 
 @pytest.fixture
@@ -15,10 +16,8 @@ def stand(physics, height=0.0):
     robot, n = physics.robot, physics.num_envs
     root_pos = np.tile([0, 0, robot.default_root_height + height], (n, 1))
     qpos = robot.qpos(root_pos, np.tile([1.0, 0, 0, 0], (n, 1)), np.tile(robot.default_joint_pos, (n, 1)))
-    ids = np.arange(n)
-    physics.renew(ids)
-    physics.qpos[:], physics.qvel[:] = qpos, 0
-    physics.forward(ids)
+    put(physics, qpos, 0)
+    physics.forward(np.arange(n))
 
 
 def shake(physics, steps, seed=0):
@@ -26,7 +25,7 @@ def shake(physics, steps, seed=0):
     default = physics.robot.default_joint_pos
     for _ in range(steps):
         noise = rng.uniform(-0.3, 0.3, (physics.num_envs, len(default)))
-        physics.control_step((default + noise).astype(np.float32))
+        control_step(physics, (default + noise).astype(np.float32))
 
 
 def test_the_state_is_that_of_the_newest_positions_and_velocities(physics, robot):
@@ -72,7 +71,7 @@ def test_targets_go_to_the_actuators_of_their_joints(physics, robot):
     target = np.tile(robot.default_joint_pos, (3, 1)).astype(np.float32)
     target[1, 3] += 0.3
     for _ in range(15):
-        physics.control_step(target)
+        control_step(physics, target)
     moved = physics.state.joint_pos - physics.state.joint_pos[0]
     assert np.abs(moved[1]).argmax() == 3
     assert moved[1, 3] == pytest.approx(0.3, abs=0.1)
@@ -81,7 +80,7 @@ def test_targets_go_to_the_actuators_of_their_joints(physics, robot):
 
 def test_torque_is_what_the_actuators_gave(physics, robot):
     stand(physics)
-    physics.control_step(np.tile(robot.default_joint_pos + 3, (3, 1)).astype(np.float32))
+    control_step(physics, np.tile(robot.default_joint_pos + 3, (3, 1)).astype(np.float32))
     assert physics.state.torque.shape == (3, len(robot.joint_names))
     assert physics.state.torque[0] == pytest.approx(robot.effort)
 
@@ -94,7 +93,7 @@ def test_self_contact_is_the_force_between_parts_of_the_robot(physics, robot):
     target[robot.joint_names.index("left_hip_roll_joint")] = -0.5
     target[robot.joint_names.index("right_hip_roll_joint")] = 0.5
     for _ in range(25):
-        physics.control_step(np.tile(target, (3, 1)).astype(np.float32))
+        control_step(physics, np.tile(target, (3, 1)).astype(np.float32))
     assert (physics.state.self_contact > 10).all()
 
 
@@ -107,15 +106,6 @@ def test_a_new_simulation_has_nothing_of_the_past(physics, robot):
     first = fall()
     shake(physics, 20, seed=2)
     assert (fall() == first).all()
-
-
-def test_renewing_some_leaves_the_others(physics):
-    stand(physics)
-    shake(physics, 3)
-    before = physics.save()
-    physics.renew(np.array([1]))
-    assert (physics.save()[[0, 2]] == before[[0, 2]]).all()
-    assert physics.batch.time[1] == 0
 
 
 def test_a_loaded_state_goes_on_bit_for_bit(robot, cfg, physics):
@@ -153,22 +143,8 @@ def test_actions_that_are_no_numbers_are_noticed(physics, robot):
     stand(physics)
     target = np.tile(robot.default_joint_pos, (3, 1)).astype(np.float32)
     target[2, 0] = np.nan
-    physics.control_step(target)
+    control_step(physics, target)
     assert physics.unstable.tolist() == [False, False, True]
-
-
-def test_what_is_in_the_floor_is_lifted_onto_it(physics, robot, about):
-    stand(physics)
-    physics.qpos[:, 3:7] = about("x", 70)
-    physics.qpos[:, 2] = [0.05, 0.1, 2]
-    physics.forward(np.arange(3))
-    physics.lift_out_of_floor(np.array([0, 2]))
-    lowest = physics.geom_heights().min(axis=1)
-    assert lowest[0] == pytest.approx(0, abs=1e-9)
-    assert lowest[1] < -0.05  # was not to be lifted
-    assert lowest[2] > 1
-    assert physics.qpos[1:, 2].tolist() == [0.1, 2]
-    assert physics.state.body_pos_w[0, 0, 2] == pytest.approx(physics.qpos[0, 2])  # what follows from it is known
 
 
 def test_geom_heights_are_those_of_mujocos_geoms(physics, robot):
@@ -182,7 +158,7 @@ def test_geom_heights_are_those_of_mujocos_geoms(physics, robot):
 def test_standing_feet_touch_the_floor_and_nothing_else(physics, robot):
     stand(physics)
     for _ in range(25):
-        physics.control_step(np.tile(robot.default_joint_pos, (3, 1)).astype(np.float32))
+        control_step(physics, np.tile(robot.default_joint_pos, (3, 1)).astype(np.float32))
     touching = physics.touches_floor(0.002)
     assert touching.shape == (3, len(robot.body_names))
     for row in touching:

@@ -9,7 +9,7 @@ from q1pipe.sim import kernels
 from q1pipe.sim.draws import Purpose
 from q1pipe.sim.env import Episodes
 from q1pipe.sim.kernels import Cause, start_frames
-from q1pipe.sim.physics import Physics
+from q1pipe.sim.physics import Physics, RobotState
 from q1pipe.sim.randomization import (
     Ranges,
     randomize_domain,
@@ -17,6 +17,7 @@ from q1pipe.sim.randomization import (
     uniform,
 )
 from q1pipe.sim.reference import Reference, RobotConstants
+from tests.simulation import control_step, pushed, put
 
 MANY = np.arange(4000)
 
@@ -113,17 +114,15 @@ def test_the_domain_reaches_the_physics(robot, cfg):
     qpos = robot.qpos(pos, np.tile([1.0, 0, 0, 0], (2, 1)), np.tile(robot.default_joint_pos, (2, 1)))
     qvel = np.zeros((2, robot.model.nv))
     com = physics.batch.bind("subtree_com")
-    physics.renew(np.arange(2))
-    physics.qpos[:], physics.qvel[:] = qpos, qvel
+    put(physics, qpos, qvel)
     physics.forward(np.arange(2))
     expected = 0.05 * robot.model.body_mass[robot.anchor] / robot.model.body_subtreemass[robot.root]
     assert (com[1] - com[0])[robot.root] == pytest.approx([0, expected, 0], abs=1e-9)
     qvel[:, 1] = 0.6
-    physics.renew(np.arange(2))
-    physics.qpos[:], physics.qvel[:] = qpos, qvel
+    put(physics, qpos, qvel)
     foot = list(robot.tracked).index(robot.feet[0])
     for _ in range(8):
-        physics.control_step(np.tile(robot.default_joint_pos, (2, 1)).astype(np.float32))
+        control_step(physics, np.tile(robot.default_joint_pos, (2, 1)).astype(np.float32))
     slipped = physics.state.body_pos_w[:, foot, 1] - physics.state.body_pos_w[0, foot, 1]
     assert slipped[1] < -0.02
 
@@ -202,8 +201,7 @@ def test_reset_joints_stay_inside_the_soft_limits_unless_the_reference_does_not(
 def test_without_noise_a_reset_is_the_reference(robot, reference, still, clip):
     qpos, qvel = reset_states(robot, reference, still, np.arange(2), np.array([0, 77]))
     physics = Physics(robot, still, 2)
-    physics.renew(np.arange(2))
-    physics.qpos[:], physics.qvel[:] = qpos, qvel
+    put(physics, qpos, qvel)
     physics.forward(np.arange(2))
     rows = robot.tracked - 1
     assert physics.state.body_pos_w == pytest.approx(clip.body_pos_w[[0, 77]][:, rows], abs=1e-5)
@@ -219,14 +217,13 @@ def test_pushes_add_velocity_in_the_world(robot, cfg):
     qpos = np.tile(robot.model.qpos0, (n, 1))
     qpos[:, 3:7] = 0.5  # x -> y -> z -> x
     qvel = np.full((n, robot.model.nv), 0.25)
-    physics.renew(ids)
-    physics.qpos[:], physics.qvel[:] = qpos, qvel
+    put(physics, qpos, qvel)
+    physics.forward(ids)
+    before = RobotState(*(x.copy() for x in physics.state))
     e = episodes(n, 0)
     e.until_push[:] = 1
     e.until_push[0], e.cause[1] = 2, Cause.TILT  # not yet, not any more
-    changed, ended = kernels.disturb(physics.simulated, Ranges.of(cfg, 1), ids, False, e)
-    assert changed.tolist() == ids[2:].tolist()
-    assert not len(ended)
+    pushed(physics, Ranges.of(cfg, 1), ids, e)
     assert e.until_push[:2].tolist() == [1, 0]
     assert e.pushes.tolist() == [0, 0] + [1] * (n - 2)
     steps = e.until_push[2:]
@@ -238,6 +235,12 @@ def test_pushes_add_velocity_in_the_world(robot, cfg):
     assert np.abs(in_world).max(axis=0) == pytest.approx([0.52, 0.52, 0.78], rel=0.01)
     assert 50 <= steps.min() <= 52
     assert 148 <= steps.max() <= 150
+
+    shown = physics.state.root_lin_vel_w.copy(), physics.state.gyro.copy()  # at once
+    assert (shown[1][2:] != before.gyro[2:]).all()
+    physics.forward(ids)
+    assert shown[0] == pytest.approx(physics.state.root_lin_vel_w, abs=1e-6)
+    assert shown[1] == pytest.approx(physics.state.gyro, abs=1e-6)
 
 
 def test_first_pushes_come_within_the_interval(cfg):

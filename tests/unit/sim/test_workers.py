@@ -15,7 +15,7 @@ import pytest
 
 from q1pipe.config import PolicyCfg, RobotCfg, TrainCfg
 from q1pipe.errors import Q1Error
-from q1pipe.sim.actor import Net, Noise, act, parameters
+from q1pipe.sim.actor import Explored, Net, Noise, act, parameters
 from q1pipe.sim.env import StepBuffers, TrackingEnv
 from q1pipe.sim.observations import Layout
 from q1pipe.sim.randomization import word
@@ -23,6 +23,7 @@ from q1pipe.sim.workers import WorkerError, WorkerPool, _limit_sending
 
 ENVS, STEPS = 8, 30
 RESULTS = ("rows", "final_obs", "terms", "cause", "frame", "ep_len", "ep_ret")
+ACTED = ("features", "offsets", "means", "moments", "actions")
 linux = pytest.mark.skipif(not Path("/proc/self").exists(), reason="reads /proc")
 
 
@@ -98,25 +99,29 @@ def test_workers_that_act_take_the_same_steps_as_when_they_are_told_each_action(
             p.actions[:] = sample
             p.reset()
             p.play(3)
-            results.append({name: getattr(p, name).copy() for name in (*RESULTS, "observed", "actions", "means")})
+            results.append({name: getattr(p, name).copy() for name in (*RESULTS, *ACTED)})
     assert results[0]["cause"].any()
     for other in results[1:]:
         for name, array in results[0].items():
             assert (other[name] == array).all(), name
 
     first = results[0]
-    net, mean = Net.of({name: np.float32(x) for name, x in policy.items()}), np.zeros((ENVS, 22), "f")
+    net = Net.of({name: np.float32(x) for name, x in policy.items()})
     env, out = TrackingEnv(robot, clip, busy, np.arange(ENVS)), StepBuffers.zeros(ENVS, layout)
     env.reset_all(out)
-    noise, observed = Noise.of(word(busy.seed), layout.noise(busy.noise)), np.zeros((ENVS, layout.actor_dim), "f")
+    noise = Noise.of(word(busy.seed), layout.noise(busy.noise))
+    acted = Explored(
+        *(np.zeros_like(first[name][0]) for name in ("features", "offsets", "means")), 0 * first["moments"]
+    )
     for t in range(STEPS):
         taken = np.float32(sample[t])
-        act(net, noise, env.env_ids, 3 * STEPS + t, out.rows, 0, observed, mean, taken)
-        assert (first["observed"][t] == observed).all()
-        assert (first["means"][t] == mean).all()
+        act(net, noise, env.env_ids, 3 * STEPS + t, out.rows, 0, acted, taken)
+        for name in ("features", "offsets", "means"):
+            assert (first[name][t] == getattr(acted, name)).all()
         assert (first["actions"][t] == taken).all()
         env.step(taken, out)
         assert (first["rows"][t + 1] == out.rows).all()
+    assert (first["moments"] == acted.moments).all()
 
 
 def test_layout_of_the_results(pool):
@@ -482,14 +487,14 @@ import numpy as np
 from q1pipe.config import PolicyCfg, RobotCfg, TrainCfg
 from q1pipe.motion.clip import Clip
 from q1pipe.robot import Robot
-from q1pipe.sim import actor, draws, kernels, turns
+from q1pipe.sim import actor, draws, kernels, kinematics, turns
 from q1pipe.sim.env import TrackingEnv
 from q1pipe.sim.observations import Layout
 from q1pipe.sim.reference import tables
 from q1pipe.sim.workers import REFERENCE, _commands, _load_kernels, shared_fields
 
 robot, clip = Robot.load(RobotCfg()), Clip.load(sys.argv[1])
-modules = (actor, draws, kernels, turns)
+modules = (actor, draws, kernels, kinematics, turns)
 of_all = {f for module in modules for f in vars(module).values() if hasattr(f, "signatures")}
 for share in (1, 5):
     cfg = TrainCfg(num_envs=share, num_workers=1, policy=PolicyCfg(hidden=(8,)))
@@ -509,4 +514,4 @@ def test_what_workers_need_is_compiled_before_they_are_forked(motion):
     """Else each of them would do it for itself. Once for one environment, and once for any other number."""
     done = subprocess.run([sys.executable, "-c", COMPILED, motion], capture_output=True, text=True, check=True)
     (one, after_one), (more, after_more) = (map(int, line.split()) for line in done.stdout.splitlines())
-    assert 10 < one == after_one < more == after_more
+    assert 5 < one == after_one < more == after_more
