@@ -62,8 +62,8 @@ class Normalizer(nn.Module):
     def update(self, x: Tensor) -> None:
         """Merge the rows of x (N, width) into the statistics."""
         mean = x.mean(dim=0)
-        # A fifth of the time that torch.var_mean takes for columns
-        self.merge(len(x), mean, (x - mean).square_().mean(dim=0))
+        var = (x - mean).square_().mean(dim=0)  # a fifth of the time that torch.var_mean takes for columns
+        self.merge(len(x), mean, var)
 
     def merge(self, count: int, mean: Tensor, var: Tensor) -> None:
         """Merge the statistics of so many rows: mean and variance, (width) each."""

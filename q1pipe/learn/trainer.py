@@ -30,7 +30,7 @@ from q1pipe.stopping import Stopping
 
 log = logging.getLogger(__name__)
 
-FORMAT = 1
+FORMAT = 2  # of checkpoints and policies
 EPISODES = 100  # finished episodes behind ep_ret and ep_len, as in rsl_rl
 STORM_STEPS, STORM_ITERATIONS = 2, 5  # a median episode that ends so soon, for so long, is no training
 NO_SPREAD = 1e-6  # variance of what is the same in all first observations
@@ -215,7 +215,11 @@ class Trainer:
             raise Q1Error(error("disk", where, "the last checkpoint finds no room", "room on the disk", action))
 
     def begin(self) -> None:
-        """Go on from the newest checkpoint in the folder, or start."""
+        """Go on from the newest checkpoint in the folder, or start.
+
+        Raises:
+            Q1Error: a version of q1pipe wrote the checkpoint that kept other things in it.
+        """
         precision = "bfloat16" if self.ppo.bf16 else "float32"
         log.info("matrices are multiplied in %s (train.autocast)", precision)
         if not (found := checkpoint.newest(self.folder)):
@@ -225,6 +229,10 @@ class Trainer:
             normalizer.var[normalizer.var < NO_SPREAD] = 1  # all start at one frame: it will vary, by nobody knows what
             return
         path, state = found
+        if state["format"] != FORMAT:
+            said = f"format {state['format']}"
+            action = "go on with the q1pipe that wrote it, or begin anew: pin_code: false"
+            raise Q1Error(error("checkpoint-format", str(path), said, f"format {FORMAT}", action))
         self.load(state)
         self.saved = self.iteration
         log.info("going on from %s: iteration %d of %d", path.name, self.iteration, self.cfg.max_iterations)

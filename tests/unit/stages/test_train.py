@@ -30,7 +30,7 @@ from q1pipe.config import (
     TrainCfg,
 )
 from q1pipe.errors import Q1Error
-from q1pipe.learn import device
+from q1pipe.learn import checkpoint, device
 from q1pipe.learn.policy import Policy
 from q1pipe.learn.trainer import Trainer
 from q1pipe.robot import Robot
@@ -227,6 +227,16 @@ def test_killed_between_checkpoints_it_goes_back_to_the_last(reference: Stage, s
         f.write("4,192,0.5")  # half a row
     assert stage.run() == rows(reference.folder / "train.csv")
     assert (stage.runs[0] / "model_3.pt.corrupt").exists()
+
+
+def test_a_checkpoint_of_another_format_is_named_and_stays(stage: Stage):
+    stage.run(TINY.model_copy(update={"max_iterations": 2}))
+    path = stage.runs[0] / "model_2.pt"
+    checkpoint.save(path, checkpoint.load(path) | {"format": 1})
+    before = path.read_bytes()
+    with pytest.raises(Q1Error, match=r"checkpoint-format.*model_2\.pt — format 1 — format 2 — .*pin_code"):
+        stage.run(TINY.model_copy(update={"max_iterations": 3}))
+    assert path.read_bytes() == before
 
 
 def test_finished_run_is_published_again_at_once(reference: Stage, motion: Path, tmp_path: Path):
