@@ -1,7 +1,5 @@
 """What a step of the task does with the physics, without the task."""
 
-import numpy as np
-
 from q1pipe.sim import kernels
 from q1pipe.sim.physics import Physics
 
@@ -20,10 +18,3 @@ def control_step(physics: Physics, target) -> None:
     failed = physics.control_step()
     kernels.read_step(physics.simulated, physics.places, warning, physics.warnings, physics.state, physics.unstable)
     physics.unstable[failed] = True
-
-
-def pushed(physics: Physics, ranges, env_ids, episodes) -> None:
-    """`kernels.disturb`, where nothing begins anew."""
-    ended = kernels.disturb(physics.simulated, physics.places, physics.state, ranges, env_ids, False, episodes)
-    assert ended.dtype == np.intp
-    assert not len(ended)

@@ -173,10 +173,9 @@ def _read_joints(places: Places, qpos: Array, qvel: Array, i: int, state: RobotS
 def _show(pose: kinematics.Pose, places: Places, qpos: Array, qvel: Array, i: int, state: RobotState) -> None:
     """Write what observations show of a robot that was put where it is; no velocities of bodies, no forces."""
     _read_joints(places, qpos, qvel, i, state)
-    imu = turns.mul(turns.of(pose.quat[places.imu]), turns.of(places.imu_quat))
-    spin = turns.rotate(turns.conj(imu), turns.vector(pose.spin[places.imu]))
+    seen = _by_gyroscope(places, pose.quat, turns.vector(pose.spin[places.imu]))
     for c in range(3):
-        state.gyro[i, c] = spin[c]
+        state.gyro[i, c] = seen[c]
     for b in range(len(places.tracked)):
         for c in range(3):
             state.body_pos_w[i, b, c] = pose.pos[places.tracked[b], c]
@@ -184,6 +183,13 @@ def _show(pose: kinematics.Pose, places: Places, qpos: Array, qvel: Array, i: in
             state.body_quat_w[i, b, c] = pose.quat[places.tracked[b], c]
     for k in range(len(places.watched)):
         state.watched_z[i, k] = pose.pos[places.watched[k], 2]
+
+
+@compiled
+def _by_gyroscope(places: Places, quat: Array, spin: turns.Vector) -> turns.Vector:
+    """An angular velocity in the world, rad/s, as the gyroscope sees it, from the bodies' orientations (B, 4)."""
+    mounted = turns.mul(turns.of(quat[places.imu]), turns.of(places.imu_quat))
+    return turns.rotate(turns.conj(mounted), spin)
 
 
 @compiled
@@ -360,8 +366,8 @@ def _push(
     for c in range(6):
         change[c] = ranges.push * draws.around(draws.draw(key, c), ranges.velocity[c])
     turning = turns.vector(change[3:])
-    imu = turns.mul(turns.of(simulated.xquat[i, places.imu]), turns.of(places.imu_quat))
-    root, seen = turns.rotate(turns.conj(turns.of(qpos[3:7])), turning), turns.rotate(turns.conj(imu), turning)
+    root = turns.rotate(turns.conj(turns.of(qpos[3:7])), turning)  # world -> body frame
+    seen = _by_gyroscope(places, simulated.xquat[i], turning)
     for c in range(3):
         qvel[c] += change[c]
         qvel[3 + c] += root[c]
@@ -482,8 +488,7 @@ def begin(task: Task, s: Step, ids: Ids, frames: Ids) -> None:
         for g in range(len(task.geoms.body)):
             lowest = min(lowest, kinematics.height(pose.pos, pose.quat, task.geoms, g))
         qpos[2] -= lowest
-        for body in range(1, len(pose.pos)):
-            pose.pos[body, 2] -= lowest
+        pose.pos[1:, 2] -= lowest
         _show(pose, task.places, qpos, qvel, i, s.state)
         e.frame[i], e.length[i], e.total[i], e.cause[i] = frames[k], 0, 0, Cause.NONE
         e.limit[i], e.until_push[i] = task.time_limit, first_push(ranges, env_id, e.number[i])

@@ -113,7 +113,7 @@ def pose(tree: Tree, qpos: Array, qvel: Array) -> Pose:
             speed = qvel[tree.qvel_adr[h]]
             spin = turns.add(spin, (speed * x, speed * y, speed * z))
             quat = turns.mul(quat, turns.about(axis, qpos[tree.qpos_adr[h]] - tree.zero[h]))
-            at = turns.less(held, turns.rotate(quat, anchor))
+            at = turns.difference(held, turns.rotate(quat, anchor))
         for c in range(3):
             out.pos[b, c], out.spin[b, c] = at[c], spin[c]
         for c in range(4):

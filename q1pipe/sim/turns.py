@@ -24,7 +24,7 @@ def of(q: Floats) -> Quaternion:
 
 @compiled
 def difference(a: Floats, b: Floats) -> Vector:
-    """a − b of two rows, (3)."""
+    """a − b of two rows, (3), or vectors."""
     return np.float64(a[0]) - b[0], np.float64(a[1]) - b[1], np.float64(a[2]) - b[2]
 
 
@@ -32,12 +32,6 @@ def difference(a: Floats, b: Floats) -> Vector:
 def add(a: Vector, b: Vector) -> Vector:
     """a + b."""
     return a[0] + b[0], a[1] + b[1], a[2] + b[2]
-
-
-@compiled
-def less(a: Vector, b: Vector) -> Vector:
-    """a − b."""
-    return a[0] - b[0], a[1] - b[1], a[2] - b[2]
 
 
 @compiled

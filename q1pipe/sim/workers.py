@@ -89,8 +89,12 @@ def shared_fields(
     """The arrays of the block, in order."""
     steps = (horizon, num_envs)
     policy = {} if hidden is None else parameters(layout.actor_dim, hidden, joints)
-    explored = {} if hidden is None else {"features": layout.actor_dim, "offsets": joints, "means": joints}
-    moments = {} if hidden is None else {"moments": Field((2, num_envs, layout.actor_dim), np.float64)}
+    explored = {
+        "features": Field((*steps, layout.actor_dim), np.float32),
+        "offsets": Field((*steps, joints), np.float32),
+        "means": Field((*steps, joints), np.float32),
+        "moments": Field((2, num_envs, layout.actor_dim), np.float64),
+    }
     return {
         "rows": Field((horizon + 1, num_envs, layout.row_dim), np.float32),
         "final_obs": Field((*steps, layout.critic_dim), np.float32),
@@ -100,8 +104,7 @@ def shared_fields(
         "ep_len": Field(steps, np.int32),
         "ep_ret": Field(steps, np.float32),
         "actions": Field((*steps, joints), np.float32),
-        **{name: Field((*steps, width), np.float32) for name, width in explored.items()},
-        **moments,
+        **({} if hidden is None else explored),
         **{POLICY + name: Field(shape, np.float32) for name, shape in policy.items()},
         "bin_probs": Field((bins,), np.float64),
         "at": Field((num_envs,), np.int32),

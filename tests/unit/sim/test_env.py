@@ -294,6 +294,26 @@ def test_resets_never_start_in_the_floor(make, clip, cfg):
     assert env.physics.geom_heights().min() > -1e-6
 
 
+def test_beginning_some_leaves_the_others(make, clip, still):
+    """And raises only what is in the floor: a clip that lies in it, and one that is far above it."""
+    for height, lowest in ((-0.3, 0.0), (2.0, 1.5)):
+        pos = clip.body_pos_w + np.float32([0, 0, height])
+        env, out = make(replace(clip, body_pos_w=pos), still)
+        for _ in range(3):
+            env.step(following(env), out)
+        before = env.save()
+        kernels.begin(env._task, env.view, np.array([1]), np.array([50]))
+        assert (env.physics.save()[[0, 2, 3]] == before["physics"][[0, 2, 3]]).all()
+        assert env.physics.batch.time[1] == 0
+        assert (env.episodes.frame[[0, 2, 3]] == before["frame"][[0, 2, 3]]).all()
+        assert env.episodes.frame[1] == 50
+        shown = env.view.state.body_pos_w[1].copy()
+        env.physics.forward(np.arange(4))
+        assert env.view.state.body_pos_w[1] == pytest.approx(shown, abs=1e-6)
+        reached = env.physics.geom_heights()[1].min()
+        assert reached == pytest.approx(0, abs=1e-9) if lowest == 0 else reached > lowest
+
+
 def test_pushes_and_new_episodes_are_shown_as_mujoco_computes_them(make, clip, cfg):
     """Also of a robot that was raised out of the floor."""
     randomization = cfg.randomization.model_copy(update={"push_interval": (0.02, 0.04)})

@@ -17,7 +17,7 @@ from q1pipe.sim.randomization import (
     uniform,
 )
 from q1pipe.sim.reference import Reference, RobotConstants
-from tests.simulation import control_step, pushed, put
+from tests.simulation import control_step, put
 
 MANY = np.arange(4000)
 
@@ -223,7 +223,10 @@ def test_pushes_add_velocity_in_the_world(robot, cfg):
     e = episodes(n, 0)
     e.until_push[:] = 1
     e.until_push[0], e.cause[1] = 2, Cause.TILT  # not yet, not any more
-    pushed(physics, Ranges.of(cfg, 1), ids, e)
+    ended = kernels.disturb(physics.simulated, physics.places, physics.state, Ranges.of(cfg, 1), ids, False, e)
+    assert not len(ended)
+    changed = np.flatnonzero((physics.qvel != qvel).any(axis=1))
+    assert changed.tolist() == ids[2:].tolist()
     assert e.until_push[:2].tolist() == [1, 0]
     assert e.pushes.tolist() == [0, 0] + [1] * (n - 2)
     steps = e.until_push[2:]

@@ -502,6 +502,7 @@ for share in (1, 5):
     fields = shared_fields(Layout.of(robot), len(robot.joint_names), 4, share, 3, reference, (8,))
     views = {name: np.ones(field.shape, field.dtype) for name, field in fields.items()}
     _load_kernels(TrackingEnv(robot, clip, cfg, np.arange(min(2, share))), views)
+    assert all(kernel.signatures for kernel in (actor.act, kernels.aim, kernels.settle, kernels.read))
     known = [len(kernel.signatures) for kernel in of_all]
     commands = _commands(TrackingEnv(robot, reference, cfg, np.arange(share)), views, slice(0, share))
     commands["reset"](None)
@@ -514,4 +515,4 @@ def test_what_workers_need_is_compiled_before_they_are_forked(motion):
     """Else each of them would do it for itself. Once for one environment, and once for any other number."""
     done = subprocess.run([sys.executable, "-c", COMPILED, motion], capture_output=True, text=True, check=True)
     (one, after_one), (more, after_more) = (map(int, line.split()) for line in done.stdout.splitlines())
-    assert 5 < one == after_one < more == after_more
+    assert 10 <= one == after_one < more == after_more  # what Python calls; all that these call, where nothing is kept
