@@ -167,7 +167,7 @@ TABLE: dict[str, tuple[str, str]] = {
     "passed_after": ("passed it after (environment steps)", "超过它所需环境步"),
     "seeds": ("Seeds: the best model of each", "随机种子：各自的最佳模型"),
     "seed": ("seed", "种子"),
-    "score": ("return, mean of undisturbed and disturbed", "回报（无扰动与有扰动的均值）"),
+    "score": ("score: return, half where the final pose is not held", "得分：回报，未保持终止姿态的回合减半"),
     "spread": ("lowest – highest", "最低 – 最高"),
     # resources
     "resources": ("What it took", "资源"),

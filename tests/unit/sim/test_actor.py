@@ -64,13 +64,15 @@ def test_elu_is_torchs():
     np.testing.assert_allclose(y, expected, rtol=1e-6, atol=1e-7)
 
 
-def test_an_action_does_not_depend_on_the_other_environments_of_the_worker():
+@pytest.mark.parametrize("hidden", [(256, 64), (512, 256, 128), (20, 7)])
+def test_an_action_does_not_depend_on_the_other_environments_of_the_worker(hidden):
     rng = np.random.default_rng(0)
-    parts = {name: rng.normal(0, 0.1, shape).astype("f") for name, shape in parameters(119, (256, 64), 22).items()}
-    obs, whole = rng.standard_normal((100, 119), np.float32), explored(100, 119, 22)
-    noise, ids = Noise.of(SEED, np.full(119, 0.1, np.float32)), np.arange(100)
+    parts = {name: rng.normal(0, 0.1, shape).astype("f") for name, shape in parameters(119, hidden, 22).items()}
+    obs, whole = rng.standard_normal((500, 119), np.float32), explored(500, 119, 22)
+    noise, ids = Noise.of(SEED, np.full(119, 0.1, np.float32)), np.arange(500)
     act(Net.of(parts), noise, ids, 0, obs, 0, whole, np.zeros_like(whole.means))
-    for rows in (slice(0, 1), slice(3, 4), slice(5, 42), slice(64, 96)):
-        part = explored(rows.stop - rows.start, 119, 22)
+    for rows in (slice(0, 1), slice(3, 4), slice(5, 42), slice(64, 96), slice(150, 400)):
+        n = rows.stop - rows.start
+        part = explored(n, 119, 22)
         act(Net.of(parts), noise, ids[rows], 0, obs[rows], 0, part, np.zeros_like(part.means))
         assert (part.means == whole.means[rows]).all(), rows

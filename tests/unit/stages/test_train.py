@@ -34,8 +34,10 @@ from q1pipe.learn import checkpoint, device
 from q1pipe.learn.policy import Policy
 from q1pipe.learn.trainer import Trainer
 from q1pipe.robot import Robot
+from q1pipe.sim.terminations import Cause
 from q1pipe.sim.workers import WorkerError, WorkerPool
 from q1pipe.stages import dump, smoke, train
+from q1pipe.stages.episodes import Episodes
 from q1pipe.stopping import Stopping
 from tests.clips import standing_clip
 from tests.deaths import TIME_COLUMNS
@@ -105,6 +107,14 @@ def test_passing_a_value_means_staying_above_it():
     assert train.passed(rows, "x", 3) == {"env_steps": 30, "wall_s": 3.0}
     assert train.passed(rows, "x", 4.5) is None
     assert train.passed(rows[3:], "x", 3) == {"env_steps": 30, "wall_s": 3.0}
+
+
+def test_score_of_what_does_not_hold_the_final_pose_is_half_its_return_less():
+    cause = np.array([Cause.MOTION_END, Cause.MOTION_END, Cause.TILT, Cause.TIME_OUT], np.int8)
+    held, ep_ret = np.array([True, False, True, True]), np.array([1000, 900, 80, -20], np.float32)
+    nothing = np.zeros((4, 9))
+    episodes = Episodes(cause, held, np.full(4, 50, np.int32), ep_ret, nothing, {}, nothing[:, 0])
+    assert train.score(episodes) == (1000 + 450 + 40 - 30) / 4
 
 
 def test_history_and_summary(reference: Stage):
