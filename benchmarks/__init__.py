@@ -1,1 +1,1 @@
-"""Every figure that the README quotes, one command each."""
+"""The figures that the README quotes, a command for each."""

@@ -33,7 +33,7 @@ MOTIONS = (1, 20, 200)
 
 
 def steps_per_second(motion: Path, envs: int, workers: int, steps: int) -> float:
-    """Environment steps per second of the workers alone, with the actions that hold the reference's start."""
+    """Environment steps per second of the workers alone, with action 0, the default pose."""
     sections = laptop(num_envs=envs, num_workers=workers)
     with WorkerPool(sections.robot, motion, sections.train, workers, horizon=1) as pool:
         pool.reset()
